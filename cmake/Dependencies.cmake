@@ -1,0 +1,31 @@
+# Third-party libraries: Debian packages, and headers from pinned wheels that
+# `./dev setup` unpacked into MW_DEPS_DIR.
+find_package(absl REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(fmt REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(GTest REQUIRED)
+find_package(Threads REQUIRED)
+find_package(ICU REQUIRED COMPONENTS uc)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+add_library(PCRE2::8 ALIAS PkgConfig::PCRE2)
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+
+set(MW_DEPS_DIR "${CMAKE_SOURCE_DIR}/.deps" CACHE PATH "Where ./dev setup unpacks the pinned wheels")
+set(MW_PJRT_INCLUDE "${MW_DEPS_DIR}/xla-cpu-pjrt/xla_plugins/xla_cpu_pjrt/include")
+set(MW_XLA_FFI_INCLUDE "${MW_DEPS_DIR}/jaxlib/jaxlib/include")
+if(NOT EXISTS "${MW_PJRT_INCLUDE}/pjrt_c_api.h")
+  message(FATAL_ERROR "pjrt_c_api.h is not in ${MW_PJRT_INCLUDE}: run ./dev setup first")
+endif()
+add_library(PjrtHeader INTERFACE)
+target_include_directories(PjrtHeader SYSTEM INTERFACE ${MW_PJRT_INCLUDE} ${MW_XLA_FFI_INCLUDE})
+
+# proto/*.proto -> mw_proto
+file(GLOB MW_PROTOS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/*.proto)
+add_library(mw_proto STATIC ${MW_PROTOS})
+protobuf_generate(TARGET mw_proto LANGUAGE cpp IMPORT_DIRS ${CMAKE_SOURCE_DIR}/proto)
+target_include_directories(mw_proto SYSTEM PUBLIC ${CMAKE_CURRENT_BINARY_DIR})
+target_link_libraries(mw_proto PUBLIC protobuf::libprotobuf)
