@@ -1,0 +1,56 @@
+// Writer: StableHLO text, one statement a line.
+#ifndef MESHWRIGHT_STABLEHLO_WRITER_H_
+#define MESHWRIGHT_STABLEHLO_WRITER_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "meshwright/core/tensor_type.h"
+
+namespace mw::stablehlo {
+
+// "tensor<4x512xf32>", "tensor<bf16>", "tensor<3xui32>", "tensor<2xi1>".
+std::string TypeText(DType dtype, const Dims& dims);
+std::string TypeText(const TensorType& type);
+// "(tensor<…>, tensor<…>)".
+std::string TypeList(const std::vector<TensorType>& types);
+// "f32", "i32", "ui32", "i1".
+std::string_view ElementTypeText(DType dtype);
+
+// "array<i64: 1, 2>", "array<i64>" when empty.
+std::string I64Array(const std::vector<int64_t>& values);
+// "[1, 2]".
+std::string IntList(const std::vector<int64_t>& values);
+
+// A scalar literal for `dense<…>`: exact for every value (hex bits for floats
+// that are not small integers, NaN and infinities included).
+std::string ScalarLiteral(DType dtype, double value);
+
+// Collects statements. Names are %0, %1, … in order of creation, so equal
+// programs give equal text.
+class Writer {
+ public:
+  // A fresh name, "%17".
+  std::string NewName();
+  // Appends one line at the current indent.
+  void Line(std::string_view text);
+  // `%n = <text>` with a fresh name, which it returns.
+  std::string Assign(std::string_view text);
+  // A splat constant of `type`.
+  std::string Splat(DType dtype, const Dims& dims, double value);
+
+  void Indent() { indent_ += 2; }
+  void Dedent() { indent_ -= 2; }
+
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  int indent_ = 0;
+  int next_name_ = 0;
+};
+
+}  // namespace mw::stablehlo
+
+#endif  // MESHWRIGHT_STABLEHLO_WRITER_H_
