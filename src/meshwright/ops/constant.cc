@@ -22,9 +22,7 @@ class Def final : public OpDef {
     return {TensorType(node.attrs().Get<DType>("dtype"), dims)};
   }
 
-  ShardingRule Sharding(const Node&) const override {
-    return {.kind = ShardingRule::Kind::kCreation};
-  }
+  ShardingRule Sharding(const Node&) const override { return ShardingRule::Creation(); }
   bool differentiable() const override { return false; }
   void Vjp(VjpContext&) const override {}
   bool cheap_to_recompute() const override { return true; }

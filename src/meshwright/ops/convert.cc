@@ -9,9 +9,7 @@ class Def final : public OpDef {
   std::vector<TensorType> InferTypes(const Node& node) const override {
     return {TensorType(node.attrs().Get<DType>("dtype"), node.operand(0).dims())};
   }
-  ShardingRule Sharding(const Node&) const override {
-    return {.kind = ShardingRule::Kind::kElementwise};
-  }
+  ShardingRule Sharding(const Node&) const override { return ShardingRule::Elementwise(); }
   bool cheap_to_recompute() const override { return true; }
   void Vjp(VjpContext& ctx) const override {
     // No gradient flows through integers.

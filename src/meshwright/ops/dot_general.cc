@@ -78,7 +78,7 @@ class Def final : public OpDef {
   }
 
   ShardingRule Sharding(const Node& node) const override {
-    ShardingRule rule{.kind = ShardingRule::Kind::kFactors};
+    ShardingRule rule = ShardingRule::Of(ShardingRule::Kind::kFactors);
     rule.operands.resize(2);
     rule.results.resize(1);
     Letters(node, &rule.operands[0], &rule.operands[1], &rule.results[0]);

@@ -23,9 +23,7 @@ class ElementwiseOp : public OpDef {
 
   std::string_view name() const override { return name_; }
   std::vector<TensorType> InferTypes(const Node& node) const override;
-  ShardingRule Sharding(const Node&) const override {
-    return {.kind = ShardingRule::Kind::kElementwise};
-  }
+  ShardingRule Sharding(const Node&) const override { return ShardingRule::Elementwise(); }
   bool cheap_to_recompute() const override { return true; }
   void Lower(LowerContext& ctx) const override { ctx.EmitSameType(mnemonic_); }
 

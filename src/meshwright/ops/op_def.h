@@ -43,6 +43,22 @@ struct ShardingRule {
   // How factors that no result has are combined: "add" leaves the result
   // unreduced over their axes; "max", "min", "mul" and "or" reduce at once.
   std::string reduction = "add";
+
+  static ShardingRule Of(Kind kind) {
+    ShardingRule rule;
+    rule.kind = kind;
+    return rule;
+  }
+  static ShardingRule Elementwise() { return Of(Kind::kElementwise); }
+  static ShardingRule Creation() { return Of(Kind::kCreation); }
+  static ShardingRule Replicated() { return Of(Kind::kReplicated); }
+  static ShardingRule Special() { return Of(Kind::kSpecial); }
+  static ShardingRule Factors(std::vector<std::string> operands, std::vector<std::string> results) {
+    ShardingRule rule = Of(Kind::kFactors);
+    rule.operands = std::move(operands);
+    rule.results = std::move(results);
+    return rule;
+  }
 };
 
 // What a vector-Jacobian product is given and gives back. All values belong to

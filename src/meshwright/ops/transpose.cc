@@ -30,7 +30,7 @@ class Def final : public OpDef {
   }
 
   ShardingRule Sharding(const Node& node) const override {
-    ShardingRule rule{.kind = ShardingRule::Kind::kFactors};
+    ShardingRule rule = ShardingRule::Of(ShardingRule::Kind::kFactors);
     std::string letters, out;
     for (int i = 0; i < node.operand(0).rank(); ++i) letters += static_cast<char>('a' + i);
     for (int64_t p : node.attrs().Ints("permutation")) out += letters[p];
