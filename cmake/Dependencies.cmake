@@ -1,5 +1,5 @@
-# Third-party libraries: Debian packages, and headers from pinned wheels that
-# `./dev setup` unpacked into MW_DEPS_DIR.
+# Third-party libraries: Debian packages (scripts/debian_packages.txt), and
+# headers from the pinned wheels that `./dev setup` unpacks into MW_DEPS_DIR.
 find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(yaml-cpp REQUIRED)
@@ -7,7 +7,9 @@ find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Protobuf REQUIRED)
 find_package(GTest REQUIRED)
+find_package(benchmark REQUIRED)
 find_package(Threads REQUIRED)
+find_package(Python3 3.11 REQUIRED COMPONENTS Interpreter)
 find_package(ICU REQUIRED COMPONENTS uc)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
@@ -17,11 +19,18 @@ find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 set(MW_DEPS_DIR "${CMAKE_SOURCE_DIR}/.deps" CACHE PATH "Where ./dev setup unpacks the pinned wheels")
 set(MW_PJRT_INCLUDE "${MW_DEPS_DIR}/xla-cpu-pjrt/xla_plugins/xla_cpu_pjrt/include")
 set(MW_XLA_FFI_INCLUDE "${MW_DEPS_DIR}/jaxlib/jaxlib/include")
-if(NOT EXISTS "${MW_PJRT_INCLUDE}/pjrt_c_api.h")
-  message(FATAL_ERROR "pjrt_c_api.h is not in ${MW_PJRT_INCLUDE}: run ./dev setup first")
-endif()
+foreach(header "${MW_PJRT_INCLUDE}/pjrt_c_api.h" "${MW_XLA_FFI_INCLUDE}/xla/ffi/api/ffi.h")
+  if(NOT EXISTS "${header}")
+    message(FATAL_ERROR "${header} is missing: run ./dev setup first")
+  endif()
+endforeach()
 add_library(PjrtHeader INTERFACE)
-target_include_directories(PjrtHeader SYSTEM INTERFACE ${MW_PJRT_INCLUDE} ${MW_XLA_FFI_INCLUDE})
+target_include_directories(PjrtHeader SYSTEM INTERFACE ${MW_PJRT_INCLUDE})
+add_library(XlaFfiHeader INTERFACE)
+target_include_directories(XlaFfiHeader SYSTEM INTERFACE ${MW_XLA_FFI_INCLUDE})
+
+# What tests learn about where they are.
+set(MW_TEST_DEFINITIONS MW_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MW_DEPS_DIR="${MW_DEPS_DIR}")
 
 # proto/*.proto -> mw_proto
 file(GLOB MW_PROTOS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/*.proto)

@@ -1,10 +1,13 @@
 # One static library per folder of src/meshwright, and one test binary per
-# folder from its *_test.cc files.
-set(MW_ALL_LAYERS "" CACHE INTERNAL "")
+# folder and label from its *_test.cc files.
 
-# mw_layer(NAME [DEPS layer…] [LIBS target…] [TESTONLY])
+# mw_layer(NAME [DEPS layer…] [LIBS target…] [TEST_DEPS layer…] [TESTONLY])
+#
+# DEPS are the layers it may include, LIBS are targets of other projects,
+# TEST_DEPS are layers that only its *_test.cc files may include (`testing` goes
+# without saying). TESTONLY layers may use GoogleTest and link into tests only.
 function(mw_layer NAME)
-  cmake_parse_arguments(ARG "TESTONLY" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "TESTONLY" "" "DEPS;LIBS;TEST_DEPS" ${ARGN})
   set(dir ${CMAKE_SOURCE_DIR}/src/meshwright/${NAME})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.cc)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${dir}/*.h)
@@ -20,12 +23,20 @@ function(mw_layer NAME)
     set(scope INTERFACE)
   endif()
   target_include_directories(${target} ${scope} ${CMAKE_SOURCE_DIR}/src)
+  if(ARG_TESTONLY)
+    list(APPEND ARG_LIBS GTest::gmock GTest::gtest)
+    if(sources)
+      target_compile_definitions(${target} PRIVATE ${MW_TEST_DEFINITIONS})
+      set_target_properties(${target} PROPERTIES EXCLUDE_FROM_ALL ON)
+    endif()
+  endif()
   # A layer sees what it includes; the archive order of static libraries needs
   # the closure, which CMake derives from these edges.
   target_link_libraries(${target} ${scope} ${deps} ${ARG_LIBS} absl::status absl::statusor
     absl::strings absl::str_format absl::span absl::flat_hash_map nlohmann_json::nlohmann_json
     fmt::fmt yaml-cpp Threads::Threads)
   set_property(GLOBAL APPEND PROPERTY MW_LAYERS ${NAME})
+  set_property(GLOBAL PROPERTY MW_TEST_DEPS_${NAME} ${ARG_TEST_DEPS})
 endfunction()
 
 # Adds <layer>_test for every layer that has *_test.cc files. Labels come from
@@ -35,6 +46,8 @@ function(mw_layer_tests)
   get_property(layers GLOBAL PROPERTY MW_LAYERS)
   foreach(layer ${layers})
     set(dir ${CMAKE_SOURCE_DIR}/src/meshwright/${layer})
+    get_property(test_deps GLOBAL PROPERTY MW_TEST_DEPS_${layer})
+    list(TRANSFORM test_deps PREPEND mw_)
     file(GLOB_RECURSE all CONFIGURE_DEPENDS ${dir}/*_test.cc)
     foreach(label unit mesh parity slow)
       set(files ${all})
@@ -47,12 +60,35 @@ function(mw_layer_tests)
       endif()
       if(files)
         add_executable(${target} ${files})
-        target_link_libraries(${target} PRIVATE mw_flags mw_${layer} mw_testing GTest::gmock GTest::gtest_main)
-        target_compile_definitions(${target} PRIVATE MW_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MW_DEPS_DIR="${MW_DEPS_DIR}")
+        target_link_libraries(${target} PRIVATE mw_flags mw_${layer} ${test_deps} mw_testing
+          GTest::gmock GTest::gtest_main)
+        target_compile_definitions(${target} PRIVATE ${MW_TEST_DEFINITIONS})
         add_test(NAME ${target} COMMAND ${target})
         set_tests_properties(${target} PROPERTIES LABELS ${label}
           ENVIRONMENT "MW_PLUGIN_PATH=${MW_DEPS_DIR}" TIMEOUT 1200)
       endif()
     endforeach()
   endforeach()
+endfunction()
+
+# Adds bench_<name>, outside `all`, for every bench/micro/<name>_bench.cc. A
+# benchmark may use the layers in LAYERS; `./dev bench NAME` runs it.
+function(mw_benchmarks)
+  cmake_parse_arguments(ARG "" "" "LAYERS" ${ARGN})
+  list(TRANSFORM ARG_LAYERS PREPEND mw_)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/micro/*_bench.cc)
+  foreach(file ${files})
+    get_filename_component(name ${file} NAME_WE)
+    string(REGEX REPLACE "_bench$" "" name ${name})
+    add_executable(bench_${name} EXCLUDE_FROM_ALL ${file})
+    target_link_libraries(bench_${name} PRIVATE mw_flags ${ARG_LAYERS} benchmark::benchmark_main)
+  endforeach()
+endfunction()
+
+# Adds a CTest of label `tools` that runs a Python script of scripts/.
+function(mw_script_test NAME)
+  add_test(NAME ${NAME} COMMAND Python3::Interpreter ${ARGN}
+    WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${NAME} PROPERTIES LABELS tools TIMEOUT 300
+    ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
 endfunction()
