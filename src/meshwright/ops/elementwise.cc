@@ -14,6 +14,12 @@ void CheckElementClass(const Node& node, int i, ElementClass elements) {
     case ElementClass::kNumber:
       if (dtype == DType::kPred) wanted = "a float or integer type";
       break;
+    case ElementClass::kSigned:
+      if (!IsFloat(dtype) && !IsSigned(dtype)) wanted = "a float or signed integer type";
+      break;
+    case ElementClass::kInteger:
+      if (!IsInteger(dtype)) wanted = "an integer type";
+      break;
     case ElementClass::kPredOrInteger:
       if (IsFloat(dtype)) wanted = "an integer type or pred";
       break;

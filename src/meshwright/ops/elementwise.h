@@ -12,7 +12,7 @@
 namespace mw::ops {
 
 // Which element types an elementwise op takes.
-enum class ElementClass { kFloat, kNumber, kPredOrInteger, kPred, kAny };
+enum class ElementClass { kFloat, kNumber, kSigned, kInteger, kPredOrInteger, kPred, kAny };
 
 // y[i] = f(a[i], b[i], …): all operands and the result have one type.
 class ElementwiseOp : public OpDef {

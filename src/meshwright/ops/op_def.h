@@ -59,6 +59,12 @@ struct ShardingRule {
     rule.results = std::move(results);
     return rule;
   }
+  // Distinct letters for `rank` dimensions, "abc"; the first one is `first`.
+  static std::string Letters(int rank, char first = 'a') {
+    std::string letters;
+    for (int i = 0; i < rank; ++i) letters += static_cast<char>(first + i);
+    return letters;
+  }
 };
 
 // What a vector-Jacobian product is given and gives back. All values belong to
@@ -80,6 +86,11 @@ class VjpContext {
   Value ct() { return *cotangent(0); }
   // Adds `v` to the cotangent of operand `i`. No-op unless wants(i).
   virtual void Add(int i, Value v) = 0;
+  // When the cotangent of operand `i` is all there is to a gradient that has an
+  // accumulator, hands that over: the op adds into it in place and reports the sum
+  // by AddSummed. nullopt otherwise.
+  virtual std::optional<Value> TakeSink(int i) = 0;
+  virtual void AddSummed(int i, Value sum) = 0;
   // What OpDef::VjpForward stored for this node.
   virtual std::any& saved() = 0;
 };
