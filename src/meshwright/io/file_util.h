@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/io/checksum.h"
+#include "meshwright/io/temporary_path.h"
 
 namespace mw::io {
 
@@ -51,6 +52,7 @@ absl::Status SwapSymlink(const std::string& target, const std::string& link);
 // The bytes go to `<path>.tmp-<pid>`; Finish flushes it to the disk and renames
 // it to `path`. Without Finish the temporary file is removed and `path` is
 // untouched. After an error every later call returns that error.
+// Errors: FailedPrecondition while this process has another writer for the same path.
 class FileWriter {
  public:
   static absl::StatusOr<std::unique_ptr<FileWriter>> Create(const std::string& path);
@@ -70,12 +72,12 @@ class FileWriter {
   const std::string& path() const { return path_; }
 
  private:
-  FileWriter(std::string path, std::string open_path, int fd);
+  FileWriter(std::string path, std::unique_ptr<TemporaryPath> temporary, int fd);
   absl::Status Flush();
   absl::Status WriteThrough(std::span<const std::byte> bytes);
 
   std::string path_;
-  std::string open_path_;  // the temporary name; `path_` when in place
+  std::unique_ptr<TemporaryPath> temporary_;  // null when in place
   int fd_;
   bool finished_ = false;
   uint64_t size_bytes_ = 0;

@@ -5,12 +5,13 @@
 #define MESHWRIGHT_IO_GGUF_H_
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/io/file_util.h"
@@ -52,14 +53,14 @@ class GgufFile : public TensorSource {
 
   GgufFile() = default;
   absl::Status Parse();
-  absl::Status CheckExtents(uint64_t data_begin, uint64_t alignment);
+  absl::Status CheckExtents(uint64_t data_begin);
 
   std::shared_ptr<const MappedFile> file_;
   uint32_t version_ = 0;
   GgufMetadata metadata_;
   std::vector<std::string> names_;
   std::vector<std::string> file_order_;
-  absl::flat_hash_map<std::string, Entry> entries_;
+  std::map<std::string, Entry, std::less<>> entries_;
 };
 
 // Writes a file tensor by tensor, in the plain types (f32, f16, bf16, f64, s8, s32, s64).

@@ -3,13 +3,14 @@
 #define MESHWRIGHT_IO_GGUF_METADATA_H_
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -97,7 +98,7 @@ class GgufMetadata {
 
   std::string path_;
   std::vector<std::pair<std::string, GgufValue>> entries_;
-  absl::flat_hash_map<std::string, size_t> index_;
+  std::map<std::string, size_t, std::less<>> index_;
 };
 
 }  // namespace mw::io

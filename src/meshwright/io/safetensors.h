@@ -8,6 +8,7 @@
 #define MESHWRIGHT_IO_SAFETENSORS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,7 +16,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/io/checksum.h"
@@ -61,7 +61,7 @@ class SafetensorsFile : public TensorSource {
 
   std::shared_ptr<const MappedFile> file_;
   std::vector<std::string> names_;
-  absl::flat_hash_map<std::string, Entry> entries_;
+  std::map<std::string, Entry, std::less<>> entries_;
   SafetensorsMetadata metadata_;
   uint64_t data_bytes_ = 0;
 };

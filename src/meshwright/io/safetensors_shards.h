@@ -3,6 +3,7 @@
 #define MESHWRIGHT_IO_SAFETENSORS_SHARDS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,7 +35,7 @@ class ShardedSafetensors : public TensorSource {
   std::string path_;
   std::vector<std::string> names_;
   std::map<std::string, std::shared_ptr<SafetensorsFile>> shards_;
-  absl::flat_hash_map<std::string, const SafetensorsFile*> shard_of_;
+  std::map<std::string, const SafetensorsFile*, std::less<>> shard_of_;
 };
 
 struct ShardOptions {
@@ -60,6 +61,8 @@ class ShardedSafetensorsWriter {
 
  private:
   ShardedSafetensorsWriter() = default;
+  std::string shard_name() const;
+  absl::Status OpenShard();
   absl::Status FinishShard();
 
   std::string dir_;
