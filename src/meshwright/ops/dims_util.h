@@ -24,6 +24,14 @@ std::string FactorLetters(int count, int first = 0);
 // 0, 1, …, count - 1.
 std::vector<int64_t> Sequence(int64_t count, int64_t first = 0);
 
+// For ops that take a place at run time: fails unless operands `first`,
+// `first` + 1, … are scalars of one integer type, one per dim of operand 0.
+void CheckStarts(const Node& node, int first);
+
+// Such scalars: `start` in dimension `dim` of x, zeros in the others.
+// Errors: GraphError(kInvalidArgument) when `dim` is out of range.
+std::vector<Value> StartsInDim(Value x, Value start, int64_t dim);
+
 }  // namespace mw::ops
 
 #endif  // MESHWRIGHT_OPS_DIMS_UTIL_H_

@@ -1,0 +1,64 @@
+#include "meshwright/ops/take_rows.h"
+
+#include <fmt/format.h>
+
+#include "meshwright/ops/constant.h"
+#include "meshwright/ops/dims_util.h"
+#include "meshwright/ops/scatter_add_rows.h"
+
+namespace mw::ops {
+namespace {
+
+class Def final : public OpDef {
+ public:
+  std::string_view name() const override { return "take_rows"; }
+
+  std::vector<TensorType> InferTypes(const Node& node) const override {
+    const TensorType& table = node.operand(0).type();
+    const TensorType& ids = node.operand(1).type();
+    if (table.rank() == 0 || table.dims[0] < 1) {
+      node.Fail(fmt::format("table {} has no rows to take", table.ToString()));
+    }
+    if (!IsInteger(ids.dtype)) {
+      node.Fail(fmt::format("ids are {}; they must be integers", ids.ToString()));
+    }
+    Dims dims = ids.dims;
+    dims.insert(dims.end(), table.dims.begin() + 1, table.dims.end());
+    return {TensorType(table.dtype, std::move(dims))};
+  }
+
+  ShardingRule Sharding(const Node&) const override { return ShardingRule::Special(); }
+
+  void Vjp(VjpContext& ctx) const override {
+    const TensorType& table = ctx.node().operand(0).type();
+    ctx.Add(0, ScatterAddRows(Full(ctx.graph(), table.dtype, table.dims, 0), ctx.operand(1),
+                              ctx.ct(), OutOfRange::kClamp));
+  }
+
+  void Lower(LowerContext& ctx) const override {
+    const TensorType& table = ctx.node().operand(0).type();
+    const int ids_rank = ctx.node().operand(1).rank();
+    Dims sizes = table.dims;
+    sizes[0] = 1;
+    ctx.EmitGeneric(
+        "stablehlo.gather",
+        fmt::format("<{{dimension_numbers = #stablehlo.gather<{}collapsed_slice_dims = [0], "
+                    "start_index_map = [0], index_vector_dim = {}>, slice_sizes = {}}}>",
+                    table.rank() == 1
+                        ? ""
+                        : fmt::format("offset_dims = {}, ",
+                                      stablehlo::IntList(Sequence(table.rank() - 1, ids_rank))),
+                    ids_rank, stablehlo::I64Array(sizes)));
+  }
+};
+
+}  // namespace
+
+const OpDef& TakeRowsOp() {
+  static const Def* const def = new Def();
+  return *def;
+}
+
+Value TakeRows(Value table, Value ids) { return graph::Apply(TakeRowsOp(), {table, ids}); }
+
+}  // namespace mw::ops
