@@ -59,12 +59,6 @@ struct ShardingRule {
     rule.results = std::move(results);
     return rule;
   }
-  // Distinct letters for `rank` dimensions, "abc"; the first one is `first`.
-  static std::string Letters(int rank, char first = 'a') {
-    std::string letters;
-    for (int i = 0; i < rank; ++i) letters += static_cast<char>(first + i);
-    return letters;
-  }
 };
 
 // What a vector-Jacobian product is given and gives back. All values belong to

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "meshwright/ops/constant.h"
+#include "meshwright/ops/dims_util.h"
 #include "meshwright/ops/elementwise.h"
 
 namespace mw::ops {
@@ -26,7 +27,7 @@ class Def final : public OpDef {
 
   ShardingRule Sharding(const Node& node) const override {
     if (node.operand(0).rank() == node.operand(1).rank()) return ShardingRule::Elementwise();
-    const std::string letters = ShardingRule::Letters(node.operand(1).rank());
+    const std::string letters = FactorLetters(node.operand(1).rank());
     return ShardingRule::Factors({"", letters, letters}, {letters});
   }
 
