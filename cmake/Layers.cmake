@@ -71,7 +71,7 @@ function(mw_layer_tests)
   endforeach()
 endfunction()
 
-# Adds bench_<name>, outside `all`, for every bench/micro/<name>_bench.cc. A
+# Adds bench_<name> for every bench/micro/<name>_bench.cc. A
 # benchmark may use the layers in LAYERS; `./dev bench NAME` runs it.
 function(mw_benchmarks)
   cmake_parse_arguments(ARG "" "" "LAYERS" ${ARGN})
@@ -80,7 +80,7 @@ function(mw_benchmarks)
   foreach(file ${files})
     get_filename_component(name ${file} NAME_WE)
     string(REGEX REPLACE "_bench$" "" name ${name})
-    add_executable(bench_${name} EXCLUDE_FROM_ALL ${file})
+    add_executable(bench_${name} ${file})
     target_link_libraries(bench_${name} PRIVATE mw_flags ${ARG_LAYERS} benchmark::benchmark_main)
   endforeach()
 endfunction()
