@@ -30,7 +30,7 @@ struct OpCase {
   double high = 1.0;
   // Builds the op on operands that its shape rule must refuse with a GraphError.
   // Empty when another case of the op has one, or when the op takes anything.
-  std::function<void(graph::Graph&)> rejected;
+  std::function<void(graph::Graph&)> rejected = nullptr;
 };
 
 std::vector<OpCase> ElementwiseCases();
