@@ -1,0 +1,54 @@
+// ParamSpec: what a model says about one of its parameters.
+#ifndef MESHWRIGHT_NN_PARAM_H_
+#define MESHWRIGHT_NN_PARAM_H_
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "meshwright/core/tensor_type.h"
+#include "meshwright/graph/graph.h"
+
+namespace mw::nn {
+
+// How a fresh parameter starts.
+struct Init {
+  enum class Kind { kNormal, kOnes, kZeros };
+  Kind kind = Kind::kNormal;
+  double stddev = 0.02;  // of kNormal, mean 0
+
+  static Init Normal(double stddev) { return {Kind::kNormal, stddev}; }
+  static Init Ones() { return {Kind::kOnes, 0}; }
+  static Init Zeros() { return {Kind::kZeros, 0}; }
+
+  friend bool operator==(const Init&, const Init&) = default;
+};
+
+// Weights have Hugging Face's own layout, [out_features, in_features]; a stacked
+// parameter is [layers, out_features, in_features].
+struct ParamSpec {
+  std::string name;
+  Dims dims;
+  // Logical axis of each dim, what sharding rules map to mesh axes: embed, mlp,
+  // q_heads, kv_heads, head_dim, vocab, layers, norm.
+  std::vector<std::string> axes;
+  // Whether weight decay applies: not for norms.
+  bool decay = true;
+  Init init;
+  // The tensor in a Hugging Face file; one per layer where dim 0 is stacked layers.
+  std::vector<std::string> hf_names;
+  // Whether dim 0 stacks the tensors of hf_names.
+  bool stacked = false;
+};
+
+// The values of a model's parameters in a graph, by ParamSpec::name.
+using ParamMap = std::map<std::string, graph::Value, std::less<>>;
+
+// The value called `name`. Errors: GraphError(kInvalidArgument) with the nearest name.
+graph::Value Param(const ParamMap& params, std::string_view name);
+
+}  // namespace mw::nn
+
+#endif  // MESHWRIGHT_NN_PARAM_H_
