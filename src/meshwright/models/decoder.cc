@@ -1,0 +1,252 @@
+#include "meshwright/models/decoder.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <optional>
+
+#include "meshwright/core/graph_error.h"
+#include "meshwright/core/remat_policy.h"
+#include "meshwright/nn/attention.h"
+#include "meshwright/nn/constrain.h"
+#include "meshwright/nn/embedding.h"
+#include "meshwright/nn/lm_head.h"
+#include "meshwright/nn/rms_norm.h"
+#include "meshwright/nn/rotary.h"
+#include "meshwright/nn/swiglu.h"
+#include "meshwright/ops/add.h"
+#include "meshwright/ops/broadcast_in_dim.h"
+#include "meshwright/ops/constant.h"
+#include "meshwright/ops/convert.h"
+#include "meshwright/ops/iota.h"
+#include "meshwright/ops/mul.h"
+#include "meshwright/ops/name.h"
+#include "meshwright/ops/remat.h"
+#include "meshwright/ops/reshape.h"
+#include "meshwright/ops/scan.h"
+#include "meshwright/ops/take_rows.h"
+
+namespace mw::models {
+namespace {
+
+using graph::Graph;
+using graph::Scope;
+using graph::Value;
+using nn::Param;
+using nn::ParamMap;
+
+// The region policy of checked options. Throws what Validate refuses.
+std::string CheckOptions(const ModelOptions& options, const Graph& graph) {
+  if (const absl::Status status = options.Validate(); !status.ok()) {
+    throw GraphError(status.code(), "model", std::string(status.message()), graph.scope());
+  }
+  return *ParseRematPolicy(options.remat_policy);
+}
+
+// Attends with q_BTNH, k_BTKH, v_BTKH after rotation; returns [B, T, N, H].
+using Attend = std::function<Value(Value q, Value k, Value v)>;
+
+// x += attention(norm(x)). x_MD holds B rows of T tokens.
+Value AttentionBlock(const ModelConfig& config, const ParamMap& layer, Value x_MD,
+                     const nn::RotaryTables& rotary, const Attend& attend,
+                     const nn::ComputeOptions& compute) {
+  const Scope scope(x_MD, "attention");
+  const int64_t rows = rotary.cos_BTh.dim(0);
+  const int64_t tokens = rotary.cos_BTh.dim(1);
+  const auto heads = [&](Value projected, int64_t count) {
+    return ops::Reshape(projected, {rows, tokens, count, config.head_dim});
+  };
+  const Value normed =
+      nn::RmsNorm(x_MD, Param(layer, "input_layernorm.weight"), config.rms_norm_eps);
+  const Value q_proj =
+      ops::Name(nn::Linear(normed, Param(layer, "self_attn.q_proj.weight"), compute), "q");
+  const Value k_proj =
+      ops::Name(nn::Linear(normed, Param(layer, "self_attn.k_proj.weight"), compute), "k");
+  const Value v_proj =
+      ops::Name(nn::Linear(normed, Param(layer, "self_attn.v_proj.weight"), compute), "v");
+  Value q = nn::Constrain(heads(q_proj, config.num_heads),
+                          {"activation_batch", "activation_length", "activation_heads", ""});
+  Value k = nn::Constrain(heads(k_proj, config.num_kv_heads),
+                          {"activation_batch", "activation_length", "activation_kv_heads", ""});
+  const Value v = heads(v_proj, config.num_kv_heads);
+  if (config.qk_norm) {
+    q = nn::RmsNorm(q, Param(layer, "self_attn.q_norm.weight"), config.rms_norm_eps);
+    k = nn::RmsNorm(k, Param(layer, "self_attn.k_norm.weight"), config.rms_norm_eps);
+  }
+  const Value out = attend(nn::ApplyRotary(q, rotary), nn::ApplyRotary(k, rotary), v);
+  const Value flat =
+      ops::Name(ops::Reshape(out, {rows * tokens, config.num_heads * config.head_dim}), "attn_out");
+  const Value projected =
+      ops::Name(nn::Linear(flat, Param(layer, "self_attn.o_proj.weight"), compute), "out_proj");
+  return nn::Constrain(ops::Add(x_MD, projected), {"activation_batch", "activation_embed"});
+}
+
+// x += mlp(norm(x)).
+Value MlpBlock(const ModelConfig& config, const ParamMap& layer, Value x_MD,
+               const nn::ComputeOptions& compute) {
+  const Scope scope(x_MD, "mlp");
+  const Value x = ops::Name(x_MD, "mlp_in");
+  const Value normed =
+      nn::RmsNorm(x, Param(layer, "post_attention_layernorm.weight"), config.rms_norm_eps);
+  const Value out = nn::SwigluMlp(normed, Param(layer, "mlp.gate_proj.weight"),
+                                  Param(layer, "mlp.up_proj.weight"),
+                                  Param(layer, "mlp.down_proj.weight"), compute);
+  return nn::Constrain(ops::Add(x, out), {"activation_batch", "activation_embed"});
+}
+
+Value DecoderLayer(const ModelConfig& config, const ParamMap& layer, Value x_MD,
+                   const nn::RotaryTables& rotary, const Attend& attend,
+                   const nn::ComputeOptions& compute) {
+  return MlpBlock(config, layer, AttentionBlock(config, layer, x_MD, rotary, attend, compute),
+                  compute);
+}
+
+std::vector<std::string> Names(const std::vector<nn::ParamSpec>& specs) {
+  std::vector<std::string> names;
+  for (const nn::ParamSpec& spec : specs) names.push_back(spec.name);
+  return names;
+}
+
+std::vector<Value> LayerValues(const ParamMap& params, const std::vector<std::string>& names,
+                               const std::string& prefix) {
+  std::vector<Value> values;
+  for (const std::string& name : names) values.push_back(Param(params, prefix + name));
+  return values;
+}
+
+ParamMap AsMap(const std::vector<std::string>& names, const std::vector<Value>& values) {
+  ParamMap map;
+  for (size_t i = 0; i < names.size(); ++i) map[names[i]] = values[i];
+  return map;
+}
+
+void CheckInputs(bool fit, const std::string& op, const std::string& expected, Value tokens) {
+  if (fit) return;
+  throw GraphError(
+      absl::StatusCode::kInvalidArgument, op,
+      fmt::format("inputs do not fit tokens {}; {}", tokens.type().ToString(), expected),
+      tokens.graph().scope());
+}
+
+}  // namespace
+
+Value DecoderModel::HeadWeight(const ParamMap& params) const {
+  return Param(params, config().tie_word_embeddings ? "embed_tokens.weight" : "lm_head.weight");
+}
+
+Value DecoderModel::Hidden(const ParamMap& params, const Inputs& inputs,
+                           const ModelOptions& options) const {
+  const ModelConfig& c = config();
+  const std::string policy = CheckOptions(options, inputs.tokens.graph());
+  CheckInputs(inputs.tokens.rank() == 2 && inputs.positions.dims() == inputs.tokens.dims() &&
+                  inputs.segment_ids.dims() == inputs.tokens.dims(),
+              "hidden", "tokens, positions and segment_ids must be [B,T]", inputs.tokens);
+  const nn::ComputeOptions compute = options.compute();
+  const int64_t num_tokens = inputs.tokens.type().num_elements();
+
+  Value x = ops::Reshape(
+      nn::Embed(Param(params, "embed_tokens.weight"), inputs.tokens, options.compute_dtype),
+      {num_tokens, c.hidden_size});
+  const nn::RotaryTables rotary = nn::MakeRotaryTables(inputs.positions, c.rope, c.head_dim);
+  const Value mask = nn::CausalSegmentMask(inputs.segment_ids);
+  const Attend attend = [&](Value q, Value k, Value v) {
+    return nn::Attention(q, k, v, mask, compute);
+  };
+  const std::vector<std::string> names = Names(LayerParams());
+  if (options.scan_layers) {
+    x = ops::Scan({x}, LayerValues(params, names, "layers."), c.num_layers,
+                  [&](Graph& body, std::vector<Value> carry, std::vector<Value> values) {
+                    const Scope scope(body, "layers");
+                    return ops::ScanBodyResult(
+                        {DecoderLayer(c, AsMap(names, values), carry[0], rotary, attend, compute)});
+                  },
+                  {.reverse = false, .policy = policy})
+            .carry[0];
+  } else {
+    for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+      const auto body = [&](Graph& graph, std::vector<Value> values) -> std::vector<Value> {
+        const Scope scope(graph, fmt::format("layers.{}", layer));
+        const Value layer_x = values.back();
+        values.pop_back();
+        return {DecoderLayer(c, AsMap(names, values), layer_x, rotary, attend, compute)};
+      };
+      std::vector<Value> values = LayerValues(params, names, fmt::format("layers.{}.", layer));
+      values.push_back(x);
+      x = policy == "none" ? body(x.graph(), std::move(values))[0]
+                           : ops::Remat(std::move(values), body, policy)[0];
+    }
+  }
+  return nn::RmsNorm(x, Param(params, "norm.weight"), c.rms_norm_eps);
+}
+
+DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs& inputs,
+                                      const KvCache& cache, const ModelOptions& options) const {
+  const ModelConfig& c = config();
+  Graph& graph = inputs.tokens.graph();
+  CheckOptions(options, graph);
+  const bool ranks = inputs.tokens.rank() == 2 && cache.k.rank() == 5;
+  const int64_t rows = ranks ? inputs.tokens.dim(0) : 0;
+  const int64_t tokens = ranks ? inputs.tokens.dim(1) : 0;
+  const int64_t slots = ranks ? cache.k.dim(2) : 0;
+  CheckInputs(ranks && inputs.start.dims() == Dims{rows} &&
+                  inputs.num_tokens.dims() == Dims{rows} && tokens <= slots &&
+                  cache.k.dims() == CacheType(rows, slots, DType::kF32).dims &&
+                  cache.v.type() == cache.k.type(),
+              "decode_step",
+              "they must be tokens [B,T], start [B], num_tokens [B] and caches [L,B,S,K,H], T <= S",
+              inputs.tokens);
+  const nn::ComputeOptions compute = options.compute();
+  const Value index = ops::Iota(graph, DType::kS32, {rows, tokens}, 1);
+  const Value positions = ops::Add(ops::BroadcastInDim(inputs.start, {rows, tokens}, {0}), index);
+  const nn::RotaryTables rotary = nn::MakeRotaryTables(positions, c.rope, c.head_dim);
+  const Value mask = nn::CacheMask(inputs.start, tokens, slots);
+  Value x = ops::Reshape(
+      nn::Embed(Param(params, "embed_tokens.weight"), inputs.tokens, options.compute_dtype),
+      {rows * tokens, c.hidden_size});
+
+  // The whole cache is carried and updated in place, rather than sliced per layer and
+  // stacked again, which would copy all of it every step.
+  const auto step = [&](const ParamMap& layer, Value layer_index, Value layer_x, KvCache& kv) {
+    const Attend attend = [&](Value q, Value k, Value v) {
+      kv.k = nn::UpdateCache(kv.k, layer_index, k, inputs.start);
+      kv.v = nn::UpdateCache(kv.v, layer_index, v, inputs.start);
+      return nn::Attention(q, ops::Convert(nn::CacheLayer(kv.k, layer_index), q.dtype()),
+                           ops::Convert(nn::CacheLayer(kv.v, layer_index), q.dtype()), mask,
+                           compute);
+    };
+    return DecoderLayer(c, layer, layer_x, rotary, attend, compute);
+  };
+  const std::vector<std::string> names = Names(LayerParams());
+  KvCache updated = cache;
+  if (options.scan_layers) {
+    std::vector<Value> xs = LayerValues(params, names, "layers.");
+    xs.push_back(ops::Iota(graph, DType::kS32, {c.num_layers}, 0));
+    const ops::ScanResult result =
+        ops::Scan({x, cache.k, cache.v}, xs, c.num_layers,
+                  [&](Graph& body, std::vector<Value> carry, std::vector<Value> values) {
+                    const Scope scope(body, "layers");
+                    const Value layer_index = values.back();
+                    values.pop_back();
+                    KvCache kv{carry[1], carry[2]};
+                    const Value next = step(AsMap(names, values), layer_index, carry[0], kv);
+                    return ops::ScanBodyResult({next, kv.k, kv.v});
+                  });
+    x = result.carry[0];
+    updated = {result.carry[1], result.carry[2]};
+  } else {
+    for (int64_t layer = 0; layer < c.num_layers; ++layer) {
+      const Scope scope(graph, fmt::format("layers.{}", layer));
+      const std::vector<Value> values =
+          LayerValues(params, names, fmt::format("layers.{}.", layer));
+      const Value layer_index = ops::Full(graph, DType::kS32, {}, static_cast<double>(layer));
+      x = step(AsMap(names, values), layer_index, x, updated);
+    }
+  }
+  x = nn::RmsNorm(x, Param(params, "norm.weight"), c.rms_norm_eps);
+  const Value last =
+      ops::Add(ops::Add(inputs.num_tokens, -1.0),
+               ops::Mul(ops::Iota(graph, DType::kS32, {rows}, 0), static_cast<double>(tokens)));
+  return {Logits(params, ops::TakeRows(x, last), options), updated};
+}
+
+}  // namespace mw::models
