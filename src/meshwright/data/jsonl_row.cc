@@ -1,0 +1,156 @@
+#include "meshwright/data/jsonl_row.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+
+namespace mw::data {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Deeper JSON is refused: nothing that a row needs comes near it.
+constexpr int kMaxJsonDepth = 100;
+
+}  // namespace
+
+absl::StatusOr<std::ifstream> OpenForReading(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::NotFoundError(fmt::format("{} is a folder, not a JSONL file", path));
+  }
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return absl::NotFoundError(fmt::format("cannot open the data file {}", path));
+  return stream;
+}
+
+bool JsonlLines::Next() {
+  while (std::getline(stream_, text_)) {
+    ++number_;
+    if (number_ == 1 && text_.starts_with("\xef\xbb\xbf")) text_.erase(0, 3);
+    if (!text_.empty() && text_.back() == '\r') text_.pop_back();
+    if (!std::all_of(text_.begin(), text_.end(), [](char c) { return c == ' ' || c == '\t'; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<ordered_json> ParseJsonlRow(std::string_view line) {
+  bool too_deep = false;
+  const auto watch_depth = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
+    if (depth > kMaxJsonDepth) too_deep = true;
+    return !too_deep;
+  };
+  ordered_json row;
+  try {
+    row = ordered_json::parse(line, watch_depth);
+  } catch (const ordered_json::exception& error) {
+    // The library's text starts with its own error number, which says nothing to a reader.
+    std::string_view what = error.what();
+    const size_t bracket = what.find("] ");
+    if (bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
+    return absl::InvalidArgumentError(fmt::format("not valid JSON: {}", what));
+  }
+  if (too_deep) {
+    return absl::InvalidArgumentError(
+        fmt::format("the JSON nests deeper than {} levels", kMaxJsonDepth));
+  }
+  if (!row.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
+  return row;
+}
+
+absl::StatusOr<RowFormat> DetectRowFormat(const ordered_json& row) {
+  const auto has = [&](const char* key) { return row.contains(key); };
+  if (has("messages")) {
+    if (!row["messages"].is_array() || row["messages"].empty()) {
+      return absl::InvalidArgumentError("`messages` must be a list with at least one message");
+    }
+    return RowFormat::kChat;
+  }
+  if (has("prompt") && has("completion")) {
+    for (const char* key : {"prompt", "completion"}) {
+      if (!row[key].is_string() && !(row[key].is_array() && !row[key].empty())) {
+        return absl::InvalidArgumentError(
+            fmt::format("`{}` must be text or a list with at least one message", key));
+      }
+    }
+    return RowFormat::kPromptCompletion;
+  }
+  if (has("text")) {
+    if (!row["text"].is_string()) return absl::InvalidArgumentError("`text` must be text");
+    return RowFormat::kText;
+  }
+  if (has("input_ids")) return RowFormat::kTokens;
+  return absl::InvalidArgumentError(
+      "the row has none of `messages`, `prompt` with `completion`, `text` or `input_ids`");
+}
+
+std::string RowId(const ordered_json& row, const std::string& place) {
+  const auto id = row.find("id");
+  if (id == row.end()) return place;
+  if (id->is_string()) return id->get<std::string>();
+  if (id->is_number_integer()) return id->dump();
+  return place;
+}
+
+ordered_json TemplateVariables(const ordered_json& row) {
+  ordered_json out = ordered_json::object();
+  if (row.contains("chat_template_kwargs") && row["chat_template_kwargs"].is_object()) {
+    out = row["chat_template_kwargs"];
+  }
+  if (row.contains("tools") && row["tools"].is_array() && !row["tools"].empty()) {
+    out["tools"] = row["tools"];
+  }
+  return out;
+}
+
+absl::Status ReadTokenRow(const ordered_json& row, Example& example) {
+  const ordered_json& ids = row["input_ids"];
+  if (!ids.is_array() || ids.empty()) {
+    return absl::InvalidArgumentError("`input_ids` must be a list with at least one id");
+  }
+  for (const ordered_json& id : ids) {
+    if (!id.is_number_integer() || id < 0 || id > std::numeric_limits<int32_t>::max()) {
+      return absl::InvalidArgumentError("`input_ids` must hold integers from 0 to 2^31 - 1");
+    }
+    example.ids.push_back(id.get<int32_t>());
+  }
+  example.loss_mask.assign(example.ids.size(), 1);
+  if (!row.contains("loss_mask")) return absl::OkStatus();
+  const ordered_json& mask = row["loss_mask"];
+  if (!mask.is_array() || mask.size() != ids.size()) {
+    return absl::InvalidArgumentError("`loss_mask` must be a list as long as `input_ids`");
+  }
+  for (size_t t = 0; t < mask.size(); ++t) {
+    if (mask[t] != 0 && mask[t] != 1) {
+      return absl::InvalidArgumentError("`loss_mask` must hold 0 and 1 only");
+    }
+    example.loss_mask[t] = mask[t] == 1 ? 1 : 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ordered_json> PromptOfRow(const ordered_json& row) {
+  const char* key = row.contains("prompt") ? "prompt" : "messages";
+  if (!row.contains(key))
+    return absl::InvalidArgumentError("the row has no `prompt` or `messages`");
+  ordered_json prompt = row[key];
+  if (prompt.is_string() && row.contains("prompt")) return prompt;
+  if (!prompt.is_array()) {
+    return absl::InvalidArgumentError(fmt::format("`{}` must be a list of messages", key));
+  }
+  while (!prompt.empty() && prompt.back().is_object() && prompt.back().contains("role") &&
+         prompt.back()["role"] == "assistant") {
+    prompt.erase(prompt.size() - 1);
+  }
+  if (prompt.empty()) return absl::InvalidArgumentError("the row has no message to answer");
+  return prompt;
+}
+
+}  // namespace mw::data
