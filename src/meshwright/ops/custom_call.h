@@ -12,12 +12,12 @@ namespace mw::ops {
 struct CustomCallOptions {
   // What the called function reads as its attributes: bool, i64, f64, string and
   // arrays of i64 and f64.
-  Attributes config;
+  Attributes config = {};
   // output_operand_aliases[i] is the operand whose buffer result i takes over, or
   // -1. Empty when there is no such result.
-  std::vector<int64_t> output_operand_aliases;
+  std::vector<int64_t> output_operand_aliases = {};
   // How it may be partitioned (kFactors); without one, operands must be whole.
-  std::optional<ShardingRule> sharding;
+  std::optional<ShardingRule> sharding = std::nullopt;
 };
 
 // Calls a function that is registered with the compiler by name (XLA's typed FFI,
