@@ -20,8 +20,8 @@ TEST(BFloat16, EveryBitPatternSurvivesTheRoundTrip) {
 }
 
 TEST(BFloat16, RoundsToNearestEven) {
-  EXPECT_EQ(FloatToBFloat16(1.0f + 0x1p-8f), 0x3f80);   // tie, even below
-  EXPECT_EQ(FloatToBFloat16(1.0f + 0x3p-8f), 0x3f82);   // tie, even above
+  EXPECT_EQ(FloatToBFloat16(1.0f + 0x1p-8f), 0x3f80);  // tie, even below
+  EXPECT_EQ(FloatToBFloat16(1.0f + 0x3p-8f), 0x3f82);  // tie, even above
   EXPECT_EQ(FloatToBFloat16(1.0f + 0x1.01p-8f), 0x3f81);
   EXPECT_EQ(FloatToBFloat16(std::numeric_limits<float>::max()), 0x7f80);
 }
@@ -43,7 +43,8 @@ TEST(Float16, AgreesWithTheCompilersHalf) {
   for (uint64_t bits = 0; bits <= 0xffffffffu; bits += 65521) {
     const float value = std::bit_cast<float>(static_cast<uint32_t>(bits));
     if (std::isnan(value)) continue;
-    EXPECT_EQ(FloatToFloat16(value), std::bit_cast<uint16_t>(static_cast<_Float16>(value))) << value;
+    EXPECT_EQ(FloatToFloat16(value), std::bit_cast<uint16_t>(static_cast<_Float16>(value)))
+        << value;
   }
 }
 

@@ -85,7 +85,8 @@ HostTensor HostTensor::Empty(DType dtype, Dims dims) {
   const size_t bytes = (t.num_bytes() + kAlignment - 1) / kAlignment * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, bytes == 0 ? kAlignment : bytes);
   MW_CHECK_MSG(memory != nullptr, "out of host memory");
-  t.owner_ = std::shared_ptr<const void>(memory, [](const void* p) { std::free(const_cast<void*>(p)); });
+  t.owner_ =
+      std::shared_ptr<const void>(memory, [](const void* p) { std::free(const_cast<void*>(p)); });
   t.data_ = static_cast<std::byte*>(memory);
   return t;
 }

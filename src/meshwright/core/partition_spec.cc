@@ -1,9 +1,9 @@
 #include "meshwright/core/partition_spec.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include <algorithm>
 
 namespace mw {
 
