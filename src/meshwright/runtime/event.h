@@ -28,6 +28,9 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
+  // Adds what must live until the work is done. REQUIRES: nothing was given before.
+  void KeepAlive(std::shared_ptr<const void> owner) { keep_alive_ = std::move(owner); }
+
   // Blocks until the work is done and returns its error, if it failed.
   absl::Status Await() const;
 
