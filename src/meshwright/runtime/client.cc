@@ -130,7 +130,8 @@ absl::StatusOr<LoadedExecutable> Client::Compile(std::string_view stablehlo_text
   args.program = &program;
   args.compile_options = option_bytes.data();
   args.compile_options_size = option_bytes.size();
-  MW_RETURN_IF_ERROR(Annotate(MW_PJRT_CALL(plugin_->api(), PJRT_Client_Compile, args), "compile"));
+  MW_RETURN_IF_ERROR(
+      CompilationError(MW_PJRT_CALL(plugin_->api(), PJRT_Client_Compile, args), "compile"));
   return LoadedExecutable::Wrap(shared_from_this(), args.executable);
 }
 

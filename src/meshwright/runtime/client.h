@@ -62,7 +62,8 @@ struct ClientOptions {
   // Virtual devices of a CPU plugin; 0 leaves the number to the plugin. An error
   // for tpu and gpu.
   int num_devices = 0;
-  // Further create options of the plugin, passed as they are.
+  // Further create options of the plugin, passed as they are. Some plugins refuse
+  // unknown names, others (cpu-xla) ignore them.
   NamedValues plugin_options;
 };
 

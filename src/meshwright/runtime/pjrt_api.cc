@@ -78,6 +78,19 @@ absl::Status Annotate(absl::Status status, std::string_view context) {
   return annotated;
 }
 
+absl::Status CompilationError(absl::Status status, std::string_view context) {
+  const std::string_view message(status.message().data(), status.message().size());
+  // "-" is the name the parser gives to text that comes from no file.
+  const bool is_diagnostic = message.starts_with("-:") || message.starts_with("loc(");
+  if (status.code() != absl::StatusCode::kUnknown || !is_diagnostic) {
+    return Annotate(std::move(status), context);
+  }
+  absl::Status invalid = absl::InvalidArgumentError(status.message());
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { invalid.SetPayload(url, payload); });
+  return Annotate(std::move(invalid), context);
+}
+
 absl::StatusOr<DType> FromPjrtType(PJRT_Buffer_Type type) {
   switch (type) {
     case PJRT_Buffer_Type_PRED:

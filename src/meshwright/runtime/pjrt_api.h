@@ -28,6 +28,10 @@ absl::Status MissingFunction(const PJRT_Api* api, const char* function);
 // `status` with "context: " before its message; code and detail stay.
 absl::Status Annotate(absl::Status status, std::string_view context);
 
+// The error of a compilation: the parser's and verifier's diagnostics come with
+// code Unknown although it is the program that is wrong.
+absl::Status CompilationError(absl::Status status, std::string_view context);
+
 absl::StatusOr<DType> FromPjrtType(PJRT_Buffer_Type type);
 PJRT_Buffer_Type ToPjrtType(DType dtype);
 

@@ -54,7 +54,8 @@ std::vector<fs::path> SearchRoots() {
   fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
   while (!error && !folder.empty()) {
     const fs::path deps = folder / ".deps";
-    if (fs::is_directory(deps, error)) roots.push_back(deps);
+    std::error_code absent;
+    if (fs::is_directory(deps, absent)) roots.push_back(deps);
     if (folder == folder.root_path()) break;
     folder = folder.parent_path();
   }
@@ -104,8 +105,8 @@ absl::StatusOr<const Plugin*> Plugin::Load(std::string_view name_or_path) {
   const std::vector<fs::path> roots = SearchRoots();
   std::vector<std::string> searched;
   absl::Status first_failure;
-  for (const std::string& relative : known->second) {
-    for (const fs::path& root : roots) {
+  for (const fs::path& root : roots) {
+    for (const std::string& relative : known->second) {
       const std::string path = (root / relative).string();
       searched.push_back(path);
       std::error_code error;

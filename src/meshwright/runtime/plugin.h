@@ -33,7 +33,8 @@ class Plugin {
   //
   // A name is looked up under each root of $MW_PLUGIN_PATH (separated by colons;
   // wheels are unpacked as <root>/<package>/...), then under `.deps` beside each
-  // folder above the running binary.
+  // folder above the running binary. The first root that has one wins; a file
+  // that does not load is passed over.
   //
   // Errors: NotFound with every place that was searched; FailedPrecondition when
   // the file is no plugin or its API's major version is not ours.

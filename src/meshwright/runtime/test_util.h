@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "meshwright/base/check.h"
 #include "meshwright/runtime/client.h"
 
 namespace mw::runtime {
@@ -44,8 +45,8 @@ inline std::shared_ptr<Client> TestClient(const std::string& plugin, int num_dev
   auto& client = (*clients)[{plugin, num_devices}];
   if (client == nullptr) {
     auto made = Client::Create(DeviceSpec{plugin, num_devices});
-    EXPECT_TRUE(made.ok()) << made.status().ToString();
-    if (made.ok()) client = *made;
+    MW_CHECK_MSG(made.ok(), made.status().ToString());
+    client = *made;
   }
   return client;
 }

@@ -70,8 +70,8 @@ absl::StatusOr<Executable> Topology::Compile(std::string_view stablehlo_text,
   args.program = &program;
   args.compile_options = option_bytes.data();
   args.compile_options_size = option_bytes.size();
-  MW_RETURN_IF_ERROR(Annotate(MW_PJRT_CALL(plugin_->api(), PJRT_Compile, args),
-                              fmt::format("compile for '{}'", name_)));
+  MW_RETURN_IF_ERROR(CompilationError(MW_PJRT_CALL(plugin_->api(), PJRT_Compile, args),
+                                      fmt::format("compile for '{}'", name_)));
   return Executable(plugin_, args.executable, topology_);
 }
 
