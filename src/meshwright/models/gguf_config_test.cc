@@ -1,0 +1,122 @@
+#include "meshwright/models/gguf_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "meshwright/models/presets.h"
+#include "meshwright/models/registry.h"
+#include "meshwright/models/weight_names.h"
+
+namespace mw::models {
+namespace {
+
+using ::testing::HasSubstr;
+using Entries = std::map<std::string, std::variant<uint32_t, float, std::string>>;
+
+GgufLookup LookupOf(const Entries& entries, bool has_output) {
+  GgufLookup file;
+  file.string = [entries](std::string_view key) -> std::optional<std::string> {
+    const auto it = entries.find(std::string(key));
+    if (it == entries.end() || it->second.index() != 2) return std::nullopt;
+    return std::get<std::string>(it->second);
+  };
+  file.integer = [entries](std::string_view key) -> std::optional<int64_t> {
+    const auto it = entries.find(std::string(key));
+    if (it == entries.end() || it->second.index() != 0) return std::nullopt;
+    return std::get<uint32_t>(it->second);
+  };
+  file.number = [entries](std::string_view key) -> std::optional<double> {
+    const auto it = entries.find(std::string(key));
+    if (it == entries.end() || it->second.index() != 1) return std::nullopt;
+    return std::get<float>(it->second);
+  };
+  file.array_size = [](std::string_view) { return std::nullopt; };
+  file.has_tensor = [has_output](std::string_view name) {
+    return has_output && name == "output.weight";
+  };
+  return file;
+}
+
+TEST(GgufConfigTest, WrittenMetadataReadBack) {
+  for (const std::string& name : PresetNames()) {
+    ModelConfig config = *LoadPreset(name);
+    config.bos_token_ids.clear();  // those are the tokenizer's metadata
+    config.eos_token_ids.clear();
+    const auto entries = ModelConfigToGguf(config);
+    ASSERT_TRUE(entries.ok()) << entries.status();
+    GgufLookup file =
+        LookupOf(Entries(entries->begin(), entries->end()), !config.tie_word_embeddings);
+    file.rope_freq_factors = nn::RopeFreqFactors(config.rope, config.head_dim);
+    auto again = ModelConfigFromGguf(file);
+    ASSERT_TRUE(again.ok()) << name << again.status();
+    if (name == "tiny-llama") {  // its scaling is nobody's, so it stays factors
+      EXPECT_EQ(again->rope.type, nn::RopeType::kFreqFactors);
+      const auto a = nn::RopeInverseFrequencies(again->rope, config.head_dim);
+      const auto b = nn::RopeInverseFrequencies(config.rope, config.head_dim);
+      for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 3e-7 * b[i]);
+      again->rope = config.rope;
+    }
+    EXPECT_EQ(*again, config) << name;
+  }
+}
+
+TEST(GgufConfigTest, WhatIsMissingOrUnknownIsNamed) {
+  const auto written = *ModelConfigToGguf(*LoadPreset("smollm2-135m"));
+  const Entries good(written.begin(), written.end());
+  const auto message = [&](const std::function<void(Entries&)>& change) {
+    Entries entries = good;
+    change(entries);
+    const auto config = ModelConfigFromGguf(LookupOf(entries, false));
+    EXPECT_FALSE(config.ok());
+    return std::string(config.status().message());
+  };
+  EXPECT_THAT(message([](Entries& e) { e["general.architecture"] = "mamba"; }),
+              HasSubstr("llama, qwen3"));
+  EXPECT_THAT(message([](Entries& e) { e.erase("general.architecture"); }),
+              HasSubstr("general.architecture"));
+  EXPECT_THAT(message([](Entries& e) { e.erase("llama.block_count"); }),
+              HasSubstr("llama.block_count"));
+  EXPECT_THAT(message([](Entries& e) { e["llama.attention.head_count"] = 0u; }),
+              HasSubstr("head_count"));
+  EXPECT_THAT(message([](Entries& e) { e["llama.rope.dimension_count"] = 32u; }),
+              HasSubstr("rotated"));
+  EXPECT_THAT(message([](Entries& e) { e["llama.rope.scaling.type"] = "yarn"; }),
+              HasSubstr("yarn"));
+  EXPECT_THAT(message([](Entries& e) { e.erase("llama.vocab_size"); }), HasSubstr("vocab_size"));
+}
+
+TEST(WeightNamesTest, NamesAndRowOrder) {
+  const ModelConfig config = *LoadPreset("smollm2-135m");
+  const Family& llama = **FindFamily("llama");
+  const auto q = GgufToHf(llama, config, "blk.29.attn_q.weight");
+  ASSERT_TRUE(q.has_value());
+  EXPECT_EQ(q->name, "model.layers.29.self_attn.q_proj.weight");
+  EXPECT_EQ(q->permuted_heads, 9);
+  EXPECT_EQ(GgufToHf(llama, config, "blk.0.attn_k.weight")->permuted_heads, 3);
+  EXPECT_EQ(GgufToHf(llama, config, "blk.0.attn_v.weight")->permuted_heads, 0);
+  for (const char* name : {"blk.30.attn_q.weight", "blk.-1.attn_q.weight", "blk.01.attn_q.weight",
+                           "blk..attn_q.weight", "rope_freqs.weight", "blk.0.attn_q_norm.weight"}) {
+    EXPECT_FALSE(GgufToHf(llama, config, name).has_value()) << name;
+  }
+  EXPECT_EQ(GgufToHf(**FindFamily("qwen3"), config, "blk.0.attn_q.weight")->permuted_heads, 0);
+}
+
+TEST(WeightNamesTest, EveryParameterHasBothNames) {
+  for (const char* preset : {"tiny-llama", "tiny-qwen3"}) {
+    const auto model = *CreateModel(*LoadPreset(preset));
+    const ModelConfig& config = model->config();
+    const Family& family = **FindFamily(config.family);
+    for (const nn::ParamSpec& spec : model->Params({})) {
+      for (const std::string& name : spec.hf_names) {
+        const auto gguf = HfToGguf(family, config, name);
+        ASSERT_TRUE(gguf.has_value()) << name;
+        EXPECT_EQ(GgufToHf(family, config, gguf->name)->name, name);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mw::models
