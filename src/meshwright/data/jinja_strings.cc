@@ -91,7 +91,6 @@ std::vector<std::string> Split(std::string_view text, std::optional<std::string_
       while (end < points.size() && !IsPythonSpace(points[end])) ++end;
     } else {
       end = points.size();
-      while (end > i && IsPythonSpace(points[end - 1])) --end;
     }
     std::u32string word = points.substr(i, end - i);
     if (from_right) std::reverse(word.begin(), word.end());
