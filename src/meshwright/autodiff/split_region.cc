@@ -1,0 +1,125 @@
+#include "meshwright/autodiff/split_region.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/autodiff/differentiator.h"
+#include "meshwright/core/remat_policy.h"
+#include "meshwright/graph/clone.h"
+#include "meshwright/ops/constant.h"
+
+namespace mw::autodiff {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+// Decides which forward values the backward part gets as residuals.
+class ResidualChooser {
+ public:
+  // `depends` marks nodes of the joint graph that depend on a cotangent.
+  ResidualChooser(const Graph& body, const Graph& joint, const std::vector<bool>& depends,
+                  const std::string& policy)
+      : depends_(depends), policy_(policy), names_(RematPolicyNames(policy)) {
+    if (policy != "none" && policy != "full" && !policy.starts_with("names:")) {
+      throw GraphError(
+          absl::StatusCode::kInvalidArgument, "remat",
+          fmt::format("unknown policy \"{}\"; known are none, full, names:a,b", policy));
+    }
+    for (size_t p = 0; p < body.parameters().size(); ++p) {
+      parameter_index_[joint.parameters()[p]] = static_cast<int>(p);
+    }
+  }
+
+  void Visit(Value v) {
+    if (!seen_.emplace(v, true).second) return;
+    if (v.node->is_parameter()) {
+      auto it = parameter_index_.find(v);
+      if (it != parameter_index_.end()) inputs.push_back(it->second);
+      return;
+    }
+    if (!depends_[v.node->id()] && Keep(*v.node)) {
+      residuals.push_back(v);
+      return;
+    }
+    for (const Value& operand : v.node->operands()) Visit(operand);
+  }
+
+  std::vector<int> inputs;
+  std::vector<Value> residuals;
+
+ private:
+  bool Keep(const Node& node) const {
+    if (policy_ == "none") return !ops::DefOf(node).cheap_to_recompute();
+    if (policy_ == "full" || node.op_name() != "name") return false;
+    return std::find(names_.begin(), names_.end(), node.attrs().String("name")) != names_.end();
+  }
+
+  const std::vector<bool>& depends_;
+  std::string policy_;
+  std::vector<std::string> names_;
+  graph::ValueMap<int> parameter_index_;
+  graph::ValueMap<bool> seen_;
+};
+
+}  // namespace
+
+ops::RegionSplit SplitRegion(const Graph& body, const std::vector<bool>& wanted,
+                             const std::vector<bool>& active_outputs, const std::string& policy) {
+  Graph joint;
+  std::vector<Value> parameters;
+  for (size_t p = 0; p < body.parameters().size(); ++p) {
+    parameters.push_back(
+        joint.AddParameter(body.parameters()[p].type(), body.parameter_infos()[p].name));
+  }
+  Differentiator d(joint, body, parameters, wanted);
+  std::vector<Value> outputs = d.Forward();
+
+  ops::RegionSplit split;
+  std::vector<Value> cotangents(outputs.size());
+  std::vector<Value> cotangent_parameters;
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (!active_outputs[o]) continue;
+    cotangents[o] = joint.AddParameter(outputs[o].type(), "cotangent");
+    cotangent_parameters.push_back(cotangents[o]);
+    split.cotangent_outputs.push_back(static_cast<int>(o));
+  }
+  d.Backward(cotangents);
+  std::vector<Value> gradients;
+  for (size_t p = 0; p < wanted.size(); ++p) {
+    if (!wanted[p]) continue;
+    split.wanted_inputs.push_back(static_cast<int>(p));
+    const Value gradient = d.ParameterCotangent(static_cast<int>(p));
+    gradients.push_back(
+        gradient ? gradient : ops::Full(joint, parameters[p].dtype(), parameters[p].dims(), 0));
+  }
+
+  std::vector<bool> depends(joint.nodes().size());
+  for (const Value& v : cotangent_parameters) depends[v.node->id()] = true;
+  for (const auto& node : joint.nodes()) {
+    for (const Value& v : node->operands()) {
+      if (depends[v.node->id()]) depends[node->id()] = true;
+    }
+  }
+  ResidualChooser chooser(body, joint, depends, policy);
+  for (const Value& v : gradients) chooser.Visit(v);
+  std::sort(chooser.inputs.begin(), chooser.inputs.end());
+  split.backward_inputs = chooser.inputs;
+  split.num_residuals = static_cast<int>(chooser.residuals.size());
+
+  std::vector<Value> forward_outputs = outputs;
+  forward_outputs.insert(forward_outputs.end(), chooser.residuals.begin(), chooser.residuals.end());
+  split.forward = graph::ExtractGraph(joint, parameters, forward_outputs);
+
+  std::vector<Value> backward_inputs;
+  for (int p : split.backward_inputs) backward_inputs.push_back(parameters[p]);
+  backward_inputs.insert(backward_inputs.end(), chooser.residuals.begin(), chooser.residuals.end());
+  backward_inputs.insert(backward_inputs.end(), cotangent_parameters.begin(),
+                         cotangent_parameters.end());
+  split.backward = graph::ExtractGraph(joint, backward_inputs, gradients);
+  return split;
+}
+
+}  // namespace mw::autodiff

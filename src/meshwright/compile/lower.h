@@ -1,0 +1,21 @@
+// Graph → StableHLO text.
+#ifndef MESHWRIGHT_COMPILE_LOWER_H_
+#define MESHWRIGHT_COMPILE_LOWER_H_
+
+#include <string>
+
+#include "meshwright/graph/graph.h"
+
+namespace mw::compile {
+
+// The StableHLO module of `graph` with one function @main: its parameters in
+// order, donated ones marked with tf.aliasing_output. Nodes that no output needs
+// are left out, and equal nodes are written once per region. Equal graphs give
+// equal text.
+//
+// REQUIRES: every sharding is replicated (the partitioner runs before).
+std::string LowerToStableHlo(const graph::Graph& graph, const std::string& module_name);
+
+}  // namespace mw::compile
+
+#endif  // MESHWRIGHT_COMPILE_LOWER_H_
