@@ -45,7 +45,7 @@ struct GgufValue {
                             std::vector<std::string>, std::vector<GgufValue>>;
 
   GgufType type = GgufType::kU32;
-  GgufType element_type = GgufType::kU32;  // of an array
+  GgufType element_type = GgufType::kU8;  // of an array; kU8 for anything else
   Data data;
 
   static GgufValue U32(uint32_t v) { return {GgufType::kU32, {}, uint64_t{v}}; }
