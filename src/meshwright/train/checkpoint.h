@@ -1,0 +1,71 @@
+// Checkpoints: folders that are a model other tools load, and all that a run needs
+// to continue.
+#ifndef MESHWRIGHT_TRAIN_CHECKPOINT_H_
+#define MESHWRIGHT_TRAIN_CHECKPOINT_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshwright/train/engine.h"
+
+namespace mw::train {
+
+// Besides the weights. JSON is passed as text.
+struct CheckpointState {
+  EngineState engine;
+  std::string data_iterator;  // data::DataIteratorState::ToJson().dump(); "" = none
+  uint64_t seed = 0;
+  std::string config;  // the resolved config, for people; "" = none
+  // Whatever else the caller wants back.
+  std::map<std::string, std::string> metadata;
+};
+
+struct CheckpointOptions {
+  int64_t max_num_checkpoints_to_keep = 0;  // the newest; 0 = all
+};
+
+// Writes config.json, the model's safetensors and the tokenizer's files into `dir`.
+using ModelWriter = std::function<absl::Status(const std::string& dir)>;
+
+// Writes RUN_DIR/checkpoints/STEP/ and points RUN_DIR/checkpoints/latest at it, then
+// removes what is beyond the number to keep. STEP is state.engine.step.
+//
+//   <what `write_model` writes>
+//   optimizer.safetensors   the engine's tensors
+//   engine_state.json       counters, data position, seed
+//   manifest.json           size and checksum of every other file
+//
+// The folder appears complete or not at all, durable before `latest` moves: killing
+// the process at any instant leaves the newest complete checkpoint loadable. One of
+// the same step is replaced.
+absl::Status SaveCheckpoint(const std::string& run_dir, const CheckpointState& state,
+                            const ModelWriter& write_model, const CheckpointOptions& options = {});
+
+struct FoundCheckpoint {
+  std::string dir;
+  int64_t step = 0;
+};
+
+// The checkpoint of the highest step below RUN_DIR/checkpoints; nullopt when there is
+// none. Leftovers of killed runs and folders without a manifest are passed over and
+// named in `notes`, one sentence each. Files are not verified: LoadCheckpoint does.
+absl::StatusOr<std::optional<FoundCheckpoint>> FindLatestCheckpoint(
+    const std::string& run_dir, std::vector<std::string>* notes = nullptr);
+
+// Reads a checkpoint's state after comparing every file with its checksum. The
+// weights are those of the same folder, opened as a model. Never falls back to
+// something else.
+//
+// Errors: NotFound for a folder that is no checkpoint; DataLoss naming file, tensor and
+// reason for one that is damaged; Unimplemented for a later format.
+absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir);
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_CHECKPOINT_H_

@@ -1,0 +1,136 @@
+// Engine: the two-phase training step on a device.
+#ifndef MESHWRIGHT_TRAIN_ENGINE_H_
+#define MESHWRIGHT_TRAIN_ENGINE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshwright/compile/program.h"
+#include "meshwright/core/host_tensor.h"
+#include "meshwright/data/packing.h"
+#include "meshwright/models/model.h"
+#include "meshwright/runtime/client.h"
+#include "meshwright/runtime/executable_cache.h"
+#include "meshwright/train/engine_options.h"
+#include "meshwright/train/metrics.h"
+
+namespace mw::train {
+
+// What the compiler was asked for since Create.
+struct CompileStats {
+  int64_t num_programs = 0;        // built and loaded
+  int64_t num_compilations = 0;    // of them compiled; the others came from the cache
+  int64_t num_recompilations = 0;  // programs built for a further shape after the first
+  double seconds = 0;
+};
+
+// Everything besides the weights that a run needs to continue, by name (see
+// UpdateState in step_programs.h). Independent of devices.
+struct EngineState {
+  int64_t step = 0;  // calls of Update
+  int64_t num_skipped_steps = 0;
+  std::map<std::string, HostTensor> tensors;
+};
+
+// The accumulated gradient as the optimizer would get it, before clipping.
+struct GradientReadout {
+  std::vector<HostTensor> gradients;  // f32, sum(grads) / sum(denominators), in params() order
+  double loss = 0;
+  double nll = 0;  // per token
+  double denominator = 0;
+  double grad_norm = 0;
+};
+
+// Trains one model: FwdBwd accumulates the gradient of a micro-batch, Update applies
+// it. Both dispatch and return; at most max_inflight_computations are under way. Not
+// thread-safe.
+//
+// Weights and optimizer state live on the device and are updated in place. When a
+// computation fails after its inputs were donated, every later call returns
+// FailedPrecondition until Restore.
+class Engine {
+ public:
+  // Uploads `params` (in the order of model->Params(options.model), converted to
+  // weight_dtype where they have another) and lets each go once it is on the device:
+  // move them in, and no second copy of the weights exists. `cache` may be null. Both
+  // pointers must outlive the engine.
+  // Errors: what options.Validate() refuses; InvalidArgument naming the parameter
+  // whose count, dtype or dims do not fit.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(
+      std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
+      const models::Model* model, std::vector<HostTensor> params, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Builds first_kernel and update_kernel for batches of the shape of `dummy`; its
+  // values do not matter. accum_kernel and eval_kernel are built when first needed.
+  absl::Status Compile(const data::Batch& dummy);
+
+  // Adds the gradient of the batch's unreduced loss to the accumulator. Never touches
+  // the weights. The batch's bytes must not change afterwards.
+  // Errors: InvalidArgument for tensors of other dtypes or dims than a Batch has.
+  absl::Status FwdBwd(const data::Batch& batch);
+
+  // Applies the optimizer once to what was accumulated, and clears it. What the step
+  // did comes out of TakeMetrics.
+  // Errors: FailedPrecondition when nothing was accumulated.
+  absl::Status Update();
+
+  // Metrics of finished steps that were not taken yet, oldest first. Without `wait`
+  // only what is there already; with it those of every Update so far.
+  absl::StatusOr<std::vector<StepMetrics>> TakeMetrics(bool wait = false);
+
+  // Loss sums of a batch with the newest weights. Waits for them.
+  absl::StatusOr<EvalMetrics> EvalStep(const data::Batch& batch);
+
+  // Copies of the newest weights, in params() order. Waits for them.
+  absl::StatusOr<std::vector<HostTensor>> Params() const;
+  // The newest weights on the device, valid until the next Update or Restore. Only to
+  // be read: never donate them.
+  const std::vector<runtime::Buffer>& DeviceParams() const;
+  const std::vector<nn::ParamSpec>& params() const;
+
+  // Errors: FailedPrecondition when nothing was accumulated.
+  absl::StatusOr<GradientReadout> ReadGradients() const;
+  // Forgets what was accumulated.
+  void ClearGradients();
+
+  // Optimizer state and counters. Waits for them.
+  // Errors: FailedPrecondition between FwdBwd and Update.
+  absl::StatusOr<EngineState> State() const;
+  // Replaces weights, state and counters, forgets what was accumulated, and makes a
+  // failed engine usable again.
+  // Errors: InvalidArgument naming what is missing, unknown or of another type; then
+  // nothing has changed.
+  absl::Status Restore(std::vector<HostTensor> params, const EngineState& state);
+
+  int64_t step() const;               // calls of Update
+  int64_t num_micro_batches() const;  // accumulated since the last Update
+  const EngineOptions& options() const;
+  CompileStats compile_stats() const;
+  // The programs built so far by name: "first_kernel[4,512]", "update_kernel", ….
+  std::map<std::string, const compile::Program*> programs() const;
+  // The compiler's account of each program's memory.
+  absl::StatusOr<std::map<std::string, runtime::CompiledMemoryStats>> MemoryStats() const;
+
+  // Blocks until all dispatched work is done and returns its error, if any. Metrics
+  // stay to be taken.
+  absl::Status WaitForAll();
+  // WaitForAll, then frees the device memory; later calls fail.
+  absl::Status Close();
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_ENGINE_H_

@@ -1,0 +1,40 @@
+#ifndef MESHWRIGHT_TRAIN_ENGINE_OPTIONS_H_
+#define MESHWRIGHT_TRAIN_ENGINE_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "meshwright/core/dtype.h"
+#include "meshwright/models/model.h"
+#include "meshwright/train/loss.h"
+#include "meshwright/train/lr_schedule.h"
+#include "meshwright/train/optimizer.h"
+
+namespace mw::train {
+
+struct EngineOptions {
+  models::ModelOptions model;
+  OptimizerOptions optimizer;
+  ScheduleOptions schedule;
+  LossOptions loss;
+  DType weight_dtype = DType::kF32;  // f32 or bf16
+  // What gradients are rounded to after the division; accumulators are f32.
+  DType grad_dtype = DType::kF32;
+  double gradient_clipping_threshold = 1.0;  // 0 = off
+  bool skip_step_on_nonfinite = true;
+  bool skip_step_on_spikes = false;
+  int64_t skip_step_interval = 128;
+  double skip_step_scaling_factor = 6.0;
+  int max_inflight_computations = 2;
+  // Told in one sentence what a user should know: a recompilation for a new shape.
+  std::function<void(std::string_view)> on_notice;
+
+  // Errors: InvalidArgument naming the field, its value and what it may be.
+  absl::Status Validate() const;
+};
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_ENGINE_OPTIONS_H_

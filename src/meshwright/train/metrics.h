@@ -1,0 +1,144 @@
+// Metrics of a run: records, the recorder that keeps them, and where they go.
+#ifndef MESHWRIGHT_TRAIN_METRICS_H_
+#define MESHWRIGHT_TRAIN_METRICS_H_
+
+#include <cstdint>
+#include <cstdio>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace mw::train {
+
+// Named values of one step, in the order in which they are shown.
+struct MetricRecord {
+  int64_t step = 0;  // 1 = the first update of the run, whatever restarts it had
+  std::vector<std::pair<std::string, double>> values;
+
+  void Set(std::string_view name, double value);  // replaces or appends
+  const double* Find(std::string_view name) const;
+};
+
+enum class SkipReason { kNone = 0, kNoTokens = 1, kNonFinite = 2, kSpike = 3 };
+// "", "no_tokens", "non_finite", "spike".
+std::string_view SkipReasonName(SkipReason reason);
+
+// What one Engine::Update did.
+struct StepMetrics {
+  int64_t step = 0;
+  // Sums over the step's micro-batches; see LossSums.
+  double objective_sum = 0;
+  double nll_sum = 0;
+  double z_loss_sum = 0;
+  double denominator = 0;
+  double grad_norm = 0;          // before clipping
+  double clipped_grad_norm = 0;  // what the optimizer saw
+  double learning_rate = 0;      // of this update, also when it was skipped
+  SkipReason skip_reason = SkipReason::kNone;
+  int64_t optimizer_count = 0;  // updates applied so far, this one included
+  int64_t num_micro_batches = 0;
+  int64_t num_tokens = 0;  // positions that are not padding
+  // From the end of the step before (or this one's first dispatch, if later) to the
+  // end of this one on the device.
+  double step_time_s = 0;
+  // CPU time of the calling thread outside the plugin's calls.
+  double host_s = 0;
+  int64_t num_compilations = 0;  // since the engine was created
+  int64_t num_skipped_steps = 0;
+  int64_t live_bytes = 0;  // of the device's allocator, else of this process
+  int64_t peak_bytes = 0;
+
+  // sum / sum; 0 for a step without tokens.
+  double Loss() const;
+  // exp(nll_sum / denominator).
+  double Perplexity() const;
+  // learning/loss, learning/perplexity, learning/grad_norm, learning/clipped_grad_norm,
+  // learning/current_learning_rate, learning/total_weights, learning/step_skipped,
+  // learning/num_skipped_steps, learning/z_loss (per token) where it was computed,
+  // perf/step_time_seconds, perf/tokens_per_second, perf/host_seconds,
+  // perf/compilations, memory/live_bytes, memory/peak_bytes.
+  MetricRecord ToRecord() const;
+};
+
+// Sums of Engine::EvalStep; batches add up.
+struct EvalMetrics {
+  double objective_sum = 0;
+  double nll_sum = 0;
+  double z_loss_sum = 0;
+  double denominator = 0;
+  int64_t num_tokens = 0;
+
+  EvalMetrics& operator+=(const EvalMetrics& other);
+  double Loss() const;  // objective_sum / denominator; 0 without tokens
+  double Perplexity() const;
+};
+
+// Where records go. Write is called in step order.
+class MetricSink {
+ public:
+  virtual ~MetricSink() = default;
+  virtual absl::Status Write(const MetricRecord& record) = 0;
+  // Hands everything written to the operating system.
+  virtual absl::Status Flush() = 0;
+};
+
+// One line per step, or a progress bar that is redrawn in place.
+//
+// The line: "step 3/100  loss 2.3456  grad_norm 1.23  lr 1.0e-05  812 tokens/s".
+std::unique_ptr<MetricSink> MakeConsoleSink(std::FILE* out, bool progress_bar, int64_t total_steps);
+
+// One JSON object a line: {"step": 3, "learning/loss": 2.3, …}; values that are not
+// finite are null. Lines of `path` whose step is beyond `resume_step` are removed (a
+// run that resumes an older checkpoint writes them again); -1 starts a new file.
+//
+// Errors: DataLoss naming the line of a file to resume that is no record.
+absl::StatusOr<std::unique_ptr<MetricSink>> OpenJsonlSink(const std::string& path,
+                                                          int64_t resume_step = -1);
+
+// Lines of JSON to an open stream, for --json.
+std::unique_ptr<MetricSink> MakeJsonStreamSink(std::FILE* out);
+
+// An event file that TensorBoard reads: `dir`/events.out.tfevents.<seconds>.<host>.<pid>.
+// Each value becomes a scalar under its name. With resume_step >= 0 the file opens
+// by telling TensorBoard to drop what older files hold beyond that step.
+absl::StatusOr<std::unique_ptr<MetricSink>> OpenTensorBoardSink(const std::string& dir,
+                                                                int64_t resume_step = -1);
+
+// Keeps the last `window` records and passes every record on to the sinks.
+class MetricsRecorder {
+ public:
+  static constexpr size_t kWindow = 128;
+
+  // `warn` is told once for each window of records that is evicted unread, and of a
+  // sink's first error (training goes on without it).
+  explicit MetricsRecorder(std::function<void(std::string_view)> warn = {},
+                           size_t window = kWindow);
+
+  void AddSink(std::unique_ptr<MetricSink> sink);
+  // Errors: InvalidArgument for a step that is not beyond the last one.
+  absl::Status Record(MetricRecord record);
+  // The newest record, or null.
+  const MetricRecord* Latest() const;
+  // The records kept, oldest first; `clear` forgets them.
+  std::vector<MetricRecord> History(bool clear = false);
+  absl::Status Flush();
+
+ private:
+  std::function<void(std::string_view)> warn_;
+  size_t window_;
+  std::deque<MetricRecord> records_;
+  std::vector<std::unique_ptr<MetricSink>> sinks_;
+  int64_t last_step_ = 0;
+  size_t num_evicted_ = 0;
+};
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_METRICS_H_
