@@ -36,6 +36,10 @@ struct OpCase {
 std::vector<OpCase> ElementwiseCases();
 std::vector<OpCase> StructuralCases();
 std::vector<OpCase> ReductionAndIndexingCases();
+std::vector<OpCase> RegionCases();
+
+// All of the above.
+std::vector<OpCase> AllOpCases();
 
 }  // namespace mw
 
