@@ -1,0 +1,27 @@
+// `meshwright convert`: between Hugging Face folders and GGUF files.
+#ifndef MESHWRIGHT_TOOLS_CONVERT_COMMAND_H_
+#define MESHWRIGHT_TOOLS_CONVERT_COMMAND_H_
+
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace mw::tools {
+
+struct ConvertArgs {
+  std::string model;
+  std::string out;    // a name that ends in .gguf is a GGUF file, any other a folder
+  std::string dtype;  // f32, bf16, f16; empty: as stored, f32 for quantized or mixed ones
+  bool json = false;
+};
+
+// Writes the model to `args.out`, complete or not at all, and a line about it to
+// `out`: with `json` {"tensors", "bytes"}. Holds one tensor at a time.
+// Errors: InvalidArgument for an unknown dtype; FailedPrecondition when `args.out`
+// exists and is not such a model (nothing else is ever replaced); what reading and writing report.
+absl::Status RunConvert(const ConvertArgs& args, std::ostream& out);
+
+}  // namespace mw::tools
+
+#endif  // MESHWRIGHT_TOOLS_CONVERT_COMMAND_H_

@@ -1,0 +1,51 @@
+// LoadParams: a model's weights in the layout and dtype that the engine wants.
+#ifndef MESHWRIGHT_TRAIN_LOAD_PARAMS_H_
+#define MESHWRIGHT_TRAIN_LOAD_PARAMS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshwright/core/host_tensor.h"
+#include "meshwright/nn/param.h"
+#include "meshwright/train/open_model.h"
+
+namespace mw::train {
+
+// The parameters in the order of `specs` (those of opened.model->Params).
+//
+// Each tensor of the file is read, dequantized or converted straight to its place:
+// a stacked parameter is never held twice. An unstacked one that the file stores in
+// `dtype` is a view of the mapped file: take it as read-only. The q and k rows of
+// GGUF files come out in Hugging Face's order. Values of random: models depend on the
+// seed and the Hugging Face tensor name only, not on stacking.
+//
+// Errors: what CheckWeights reports; InvalidArgument for a `dtype` that is not f32,
+// bf16 or f16.
+// Cost: all cores; each byte of the file is read once.
+absl::StatusOr<std::vector<HostTensor>> LoadParams(const OpenedModel& opened,
+                                                   const std::vector<nn::ParamSpec>& specs,
+                                                   DType dtype);
+
+// OK when the file's tensors are the model's.
+//
+// Tied embeddings have no head of their own: one that is stored nevertheless must
+// equal the embedding (compared byte by byte).
+// Errors: InvalidArgument naming the file and the tensor: missing, of another shape or
+// no float type, unknown to the model, or a tied head that differs from the embedding.
+absl::Status CheckWeights(const OpenedModel& opened, const std::vector<nn::ParamSpec>& specs);
+
+// One tensor under its Hugging Face name, with the rows in that format's order; a
+// view of the mapped file where the bytes are usable as they are.
+// `dims` are the tensor's; `init` matters to random: models only.
+absl::StatusOr<HostTensor> LoadTensor(const OpenedModel& opened, const std::string& hf_name,
+                                      const Dims& dims, const nn::Init& init, DType dtype);
+
+// The dtype that every tensor of the file is stored in, else f32, which holds them
+// all. Quantized tensors count as f32; so do random: models.
+absl::StatusOr<DType> StoredDType(const OpenedModel& opened);
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_LOAD_PARAMS_H_
