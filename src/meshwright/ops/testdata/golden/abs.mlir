@@ -1,0 +1,21 @@
+// abs/f32
+module @case {
+  func.func public @main(%arg0: tensor<4x5xf32>) -> (tensor<4x5xf32>) {
+    %0 = stablehlo.abs %arg0 : tensor<4x5xf32>
+    return %0 : tensor<4x5xf32>
+  }
+}
+// abs/negative
+module @case {
+  func.func public @main(%arg0: tensor<4x5xf32>) -> (tensor<4x5xf32>) {
+    %0 = stablehlo.abs %arg0 : tensor<4x5xf32>
+    return %0 : tensor<4x5xf32>
+  }
+}
+// abs/s32
+module @case {
+  func.func public @main(%arg0: tensor<4x5xi32>) -> (tensor<4x5xi32>) {
+    %0 = stablehlo.abs %arg0 : tensor<4x5xi32>
+    return %0 : tensor<4x5xi32>
+  }
+}

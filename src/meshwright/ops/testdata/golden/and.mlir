@@ -1,0 +1,14 @@
+// and/pred
+module @case {
+  func.func public @main(%arg0: tensor<4x5xi1>, %arg1: tensor<4x5xi1>) -> (tensor<4x5xi1>) {
+    %0 = stablehlo.and %arg0, %arg1 : tensor<4x5xi1>
+    return %0 : tensor<4x5xi1>
+  }
+}
+// and/u32
+module @case {
+  func.func public @main(%arg0: tensor<4x5xui32>, %arg1: tensor<4x5xui32>) -> (tensor<4x5xui32>) {
+    %0 = stablehlo.and %arg0, %arg1 : tensor<4x5xui32>
+    return %0 : tensor<4x5xui32>
+  }
+}

@@ -1,0 +1,21 @@
+// max/f32
+module @case {
+  func.func public @main(%arg0: tensor<4x5xf32>, %arg1: tensor<4x5xf32>) -> (tensor<4x5xf32>) {
+    %0 = stablehlo.maximum %arg0, %arg1 : tensor<4x5xf32>
+    return %0 : tensor<4x5xf32>
+  }
+}
+// max/s32
+module @case {
+  func.func public @main(%arg0: tensor<4x5xi32>, %arg1: tensor<4x5xi32>) -> (tensor<4x5xi32>) {
+    %0 = stablehlo.maximum %arg0, %arg1 : tensor<4x5xi32>
+    return %0 : tensor<4x5xi32>
+  }
+}
+// max/tie
+module @case {
+  func.func public @main(%arg0: tensor<4x5xf32>) -> (tensor<4x5xf32>) {
+    %0 = stablehlo.maximum %arg0, %arg0 : tensor<4x5xf32>
+    return %0 : tensor<4x5xf32>
+  }
+}
