@@ -2,12 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "meshwright/ops/broadcast_in_dim.h"
 #include "meshwright/ops/compare.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/dims_util.h"
 #include "meshwright/ops/iota.h"
-#include "meshwright/ops/or.h"
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/select.h"
 
@@ -22,13 +23,15 @@ Value ArgMax(Value x, int64_t dim) {
   }
   std::vector<int64_t> kept = Sequence(x.rank());
   kept.erase(kept.begin() + dim);
-  const Value max = BroadcastInDim(ReduceMax(x, {dim}), x.dims(), kept);
-  Value attains = Equal(x, max);
-  // Equals nothing, but is what the maximum is when present.
-  if (IsFloat(x.dtype())) attains = Or(attains, NotEqual(x, x));
+  // XLA's CPU backend may or may not let a NaN through a maximum.
+  Value key = x;
+  if (IsFloat(x.dtype())) {
+    key = Select(NotEqual(x, x), FullLike(x, std::numeric_limits<double>::infinity()), x);
+  }
+  const Value max = BroadcastInDim(ReduceMax(key, {dim}), x.dims(), kept);
   const Value index = Iota(x.graph(), DType::kS32, x.dims(), static_cast<int>(dim));
   const double last = static_cast<double>(x.dims()[dim] - 1);
-  return ReduceMin(Select(attains, index, FullLike(index, last)), {dim});
+  return ReduceMin(Select(Equal(key, max), index, FullLike(index, last)), {dim});
 }
 
 }  // namespace mw::ops

@@ -6,8 +6,8 @@
 
 namespace mw::ops {
 
-// The index of the first largest element along a dimension; that of the first NaN
-// where there is one, as in JAX. No gradient flows through it.
+// The index of the first largest element along a dimension; a NaN counts as
+// infinity. No gradient flows through it.
 //
 // A composition of two reductions, which vectorize and take a sharded dim, as one
 // reduction of (value, index) pairs would not.

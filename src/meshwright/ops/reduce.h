@@ -23,7 +23,8 @@ namespace mw::ops {
 // Sharding: factors; a sharded reduced dim leaves a sum unreduced, the others are
 // reduced across devices at once.
 // Precision: in x's dtype. A bf16 sum is not accumulated in float32: convert
-// first where that matters.
+// first where that matters. XLA's CPU backend leaves NaN out of a maximum or
+// minimum; other backends return it.
 // Errors: GraphError(kInvalidArgument) when a dim is out of range or repeated, or
 // the dtype does not fit (pred for ReduceAnd and ReduceOr, a number for the rest).
 Value ReduceSum(Value x, const std::vector<int64_t>& dims, bool keep_dims = false);

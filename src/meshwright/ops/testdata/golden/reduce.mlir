@@ -85,27 +85,28 @@ module @case {
 // reduce/argmax
 module @case {
   func.func public @main(%arg0: tensor<3x6xf32>, %arg1: tensor<6x4xi32>) -> (tensor<3xi32>, tensor<4xi32>) {
-    %0 = stablehlo.constant dense<0xFF800000> : tensor<f32>
-    %1 = stablehlo.reduce(%arg0 init: %0) applies stablehlo.maximum across dimensions = [1] : (tensor<3x6xf32>, tensor<f32>) -> tensor<3xf32>
-    %2 = "stablehlo.broadcast_in_dim"(%1) <{broadcast_dimensions = array<i64: 0>}> : (tensor<3xf32>) -> tensor<3x6xf32>
-    %3 = "stablehlo.compare"(%arg0, %2) <{compare_type = #stablehlo<comparison_type FLOAT>, comparison_direction = #stablehlo<comparison_direction EQ>}> : (tensor<3x6xf32>, tensor<3x6xf32>) -> tensor<3x6xi1>
-    %4 = "stablehlo.compare"(%arg0, %arg0) <{compare_type = #stablehlo<comparison_type FLOAT>, comparison_direction = #stablehlo<comparison_direction NE>}> : (tensor<3x6xf32>, tensor<3x6xf32>) -> tensor<3x6xi1>
-    %5 = stablehlo.or %3, %4 : tensor<3x6xi1>
+    %0 = stablehlo.constant dense<0x7F800000> : tensor<3x6xf32>
+    %1 = "stablehlo.compare"(%arg0, %arg0) <{compare_type = #stablehlo<comparison_type FLOAT>, comparison_direction = #stablehlo<comparison_direction NE>}> : (tensor<3x6xf32>, tensor<3x6xf32>) -> tensor<3x6xi1>
+    %2 = "stablehlo.select"(%1, %0, %arg0) : (tensor<3x6xi1>, tensor<3x6xf32>, tensor<3x6xf32>) -> tensor<3x6xf32>
+    %3 = stablehlo.constant dense<0xFF800000> : tensor<f32>
+    %4 = stablehlo.reduce(%2 init: %3) applies stablehlo.maximum across dimensions = [1] : (tensor<3x6xf32>, tensor<f32>) -> tensor<3xf32>
+    %5 = "stablehlo.broadcast_in_dim"(%4) <{broadcast_dimensions = array<i64: 0>}> : (tensor<3xf32>) -> tensor<3x6xf32>
     %6 = "stablehlo.iota"() <{iota_dimension = 1 : i64}> : () -> tensor<3x6xi32>
     %7 = stablehlo.constant dense<5> : tensor<3x6xi32>
-    %8 = "stablehlo.select"(%5, %6, %7) : (tensor<3x6xi1>, tensor<3x6xi32>, tensor<3x6xi32>) -> tensor<3x6xi32>
-    %9 = stablehlo.constant dense<2147483647> : tensor<i32>
-    %10 = stablehlo.reduce(%8 init: %9) applies stablehlo.minimum across dimensions = [1] : (tensor<3x6xi32>, tensor<i32>) -> tensor<3xi32>
-    %11 = stablehlo.constant dense<-2147483648> : tensor<i32>
-    %12 = stablehlo.reduce(%arg1 init: %11) applies stablehlo.maximum across dimensions = [0] : (tensor<6x4xi32>, tensor<i32>) -> tensor<4xi32>
-    %13 = "stablehlo.broadcast_in_dim"(%12) <{broadcast_dimensions = array<i64: 1>}> : (tensor<4xi32>) -> tensor<6x4xi32>
-    %14 = "stablehlo.compare"(%arg1, %13) <{compare_type = #stablehlo<comparison_type SIGNED>, comparison_direction = #stablehlo<comparison_direction EQ>}> : (tensor<6x4xi32>, tensor<6x4xi32>) -> tensor<6x4xi1>
+    %8 = "stablehlo.compare"(%2, %5) <{compare_type = #stablehlo<comparison_type FLOAT>, comparison_direction = #stablehlo<comparison_direction EQ>}> : (tensor<3x6xf32>, tensor<3x6xf32>) -> tensor<3x6xi1>
+    %9 = "stablehlo.select"(%8, %6, %7) : (tensor<3x6xi1>, tensor<3x6xi32>, tensor<3x6xi32>) -> tensor<3x6xi32>
+    %10 = stablehlo.constant dense<2147483647> : tensor<i32>
+    %11 = stablehlo.reduce(%9 init: %10) applies stablehlo.minimum across dimensions = [1] : (tensor<3x6xi32>, tensor<i32>) -> tensor<3xi32>
+    %12 = stablehlo.constant dense<-2147483648> : tensor<i32>
+    %13 = stablehlo.reduce(%arg1 init: %12) applies stablehlo.maximum across dimensions = [0] : (tensor<6x4xi32>, tensor<i32>) -> tensor<4xi32>
+    %14 = "stablehlo.broadcast_in_dim"(%13) <{broadcast_dimensions = array<i64: 1>}> : (tensor<4xi32>) -> tensor<6x4xi32>
     %15 = "stablehlo.iota"() <{iota_dimension = 0 : i64}> : () -> tensor<6x4xi32>
     %16 = stablehlo.constant dense<5> : tensor<6x4xi32>
-    %17 = "stablehlo.select"(%14, %15, %16) : (tensor<6x4xi1>, tensor<6x4xi32>, tensor<6x4xi32>) -> tensor<6x4xi32>
-    %18 = stablehlo.constant dense<2147483647> : tensor<i32>
-    %19 = stablehlo.reduce(%17 init: %18) applies stablehlo.minimum across dimensions = [0] : (tensor<6x4xi32>, tensor<i32>) -> tensor<4xi32>
-    return %10, %19 : tensor<3xi32>, tensor<4xi32>
+    %17 = "stablehlo.compare"(%arg1, %14) <{compare_type = #stablehlo<comparison_type SIGNED>, comparison_direction = #stablehlo<comparison_direction EQ>}> : (tensor<6x4xi32>, tensor<6x4xi32>) -> tensor<6x4xi1>
+    %18 = "stablehlo.select"(%17, %15, %16) : (tensor<6x4xi1>, tensor<6x4xi32>, tensor<6x4xi32>) -> tensor<6x4xi32>
+    %19 = stablehlo.constant dense<2147483647> : tensor<i32>
+    %20 = stablehlo.reduce(%18 init: %19) applies stablehlo.minimum across dimensions = [0] : (tensor<6x4xi32>, tensor<i32>) -> tensor<4xi32>
+    return %11, %20 : tensor<3xi32>, tensor<4xi32>
   }
 }
 // reduce/take_along_last
