@@ -122,27 +122,45 @@ class Def final : public OpDef {
   }
 
  private:
+  // Elements that have to be moved to compute einsum(a,b->wanted): a batched
+  // product wants its operands as [batch, free, contracted] and [batch,
+  // contracted, free] (XLA transposes others into that form; products without
+  // batch dims take any order), and a result in another order is transposed.
+  static int64_t MovedElements(Value a, const std::string& a_letters, Value b,
+                               const std::string& b_letters, const std::string& wanted) {
+    std::string batch, a_free, b_free, a_contract, b_contract;
+    for (char c : a_letters) {
+      const bool shared = b_letters.find(c) != std::string::npos;
+      (!shared ? a_free : wanted.find(c) != std::string::npos ? batch : a_contract) += c;
+    }
+    for (char c : b_letters) {
+      const bool shared = a_letters.find(c) != std::string::npos;
+      if (!shared) b_free += c;
+      if (shared && wanted.find(c) == std::string::npos) b_contract += c;
+    }
+    int64_t moved = 0;
+    if (!batch.empty()) {
+      if (a_letters != batch + a_free + a_contract) moved += a.type().num_elements();
+      if (b_letters != batch + a_contract + b_free) moved += b.type().num_elements();
+    }
+    if (batch + a_free + b_free != wanted) {
+      int64_t result = 1;
+      for (char c : wanted) {
+        const size_t i = a_letters.find(c);
+        result *= i != std::string::npos ? a.dims()[i] : b.dims()[b_letters.find(c)];
+      }
+      moved += result;
+    }
+    return moved;
+  }
+
   // The product of `ct` (letters `out`) and `other` (letters `other_letters`) as
-  // the gradient with letters `wanted`. The operand order is chosen so that the
-  // result needs no transpose where one of the two orders gives that.
+  // the gradient with letters `wanted`, in the operand order that moves less.
   static Value Gradient(Value ct, const std::string& out, Value other,
                         const std::string& other_letters, const std::string& wanted, DType dtype,
                         const std::string& precision) {
-    auto natural = [&](const std::string& a, const std::string& b) {
-      std::string batch, a_free, b_free;
-      for (char c : a) {
-        if (b.find(c) == std::string::npos) {
-          a_free += c;
-        } else if (wanted.find(c) != std::string::npos) {
-          batch += c;
-        }
-      }
-      for (char c : b) {
-        if (a.find(c) == std::string::npos) b_free += c;
-      }
-      return batch + a_free + b_free;
-    };
-    if (natural(other_letters, out) == wanted && natural(out, other_letters) != wanted) {
+    if (MovedElements(other, other_letters, ct, out, wanted) <
+        MovedElements(ct, out, other, other_letters, wanted)) {
       return Einsum(fmt::format("{},{}->{}", other_letters, out, wanted), other, ct, dtype,
                     precision);
     }
