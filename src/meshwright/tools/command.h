@@ -1,0 +1,65 @@
+// Command: one subcommand of the program.
+#ifndef MESHWRIGHT_TOOLS_COMMAND_H_
+#define MESHWRIGHT_TOOLS_COMMAND_H_
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshwright/runtime/client.h"
+#include "meshwright/runtime/executable_cache.h"
+#include "meshwright/train/config.h"
+
+namespace CLI {
+class App;
+}
+
+namespace mw::tools {
+
+// What every command takes.
+struct CommonFlags {
+  std::string config_file;            // --config
+  std::vector<std::string> settings;  // key=value …
+  std::string device = "cpu";
+  std::string mesh;
+  std::string rules;
+  bool json = false;
+  bool quiet = false;
+};
+
+struct CommandContext {
+  CommonFlags flags;
+  // Defaults, then the file, then the settings; validated.
+  train::TrainConfig config;
+
+  // One line to stderr unless --quiet.
+  void Note(std::string_view sentence) const;
+};
+
+// Define is called once, before the command line is read; Run once after it.
+//
+// Status codes become exit statuses: InvalidArgument, NotFound, OutOfRange,
+// FailedPrecondition and Unimplemented are the user's (2), all others a failed run (1).
+class Command {
+ public:
+  virtual ~Command() = default;
+  // Adds the command's own flags. Shared flags and settings are added for it.
+  virtual void Define(CLI::App& app) = 0;
+  virtual absl::Status Run(const CommandContext& context) = 0;
+};
+
+// A client of the device that the flags name and the cache of compiled programs.
+struct DeviceSession {
+  std::shared_ptr<runtime::Client> client;
+  // Null when the cache folder cannot be made.
+  std::unique_ptr<runtime::ExecutableCache> cache;
+};
+absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context);
+
+}  // namespace mw::tools
+
+#endif  // MESHWRIGHT_TOOLS_COMMAND_H_

@@ -1,0 +1,403 @@
+#include "meshwright/train/config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/status_macros.h"
+#include "meshwright/io/file_util.h"
+
+namespace mw::train {
+namespace {
+
+#define MW_FIELD(key, member, doc)                                 \
+  {                                                                \
+    key, doc, [](TrainConfig& c) -> FieldRef { return &c.member; } \
+  }
+
+std::vector<ConfigField> MakeFields() {
+  return {
+      MW_FIELD("steps", steps, "updates of the run"),
+      MW_FIELD("batch_size", data.batch_size, "rows of one micro-batch"),
+      MW_FIELD("max_target_length", data.max_target_length, "tokens of a row"),
+      MW_FIELD("gradient_accumulation_steps", gradient_accumulation_steps,
+               "micro-batches of one update"),
+      MW_FIELD("packing", data.packing, "several documents share a row, without seeing each other"),
+      MW_FIELD("pad_first", data.pad_first, "padding stands before the documents of a row"),
+      MW_FIELD("shuffle", data.shuffle, "a new order of the data in every epoch"),
+      MW_FIELD("seed", data.seed, "of the data's order and of sampling"),
+      MW_FIELD("skip_malformed", skip_malformed,
+               "malformed lines of the data are counted and left out instead of an error"),
+      MW_FIELD("loss_on_prompt", loss_on_prompt,
+               "loss on every token of a conversation, not only on the assistant's"),
+
+      MW_FIELD("learning_rate", engine.schedule.learning_rate, "the highest rate"),
+      MW_FIELD("lr_schedule", engine.schedule.lr_schedule, "constant, linear, cosine or wsd"),
+      MW_FIELD("warmup_steps", engine.schedule.warmup_steps, "updates of linear warm-up"),
+      MW_FIELD("learning_rate_final_fraction", engine.schedule.learning_rate_final_fraction,
+               "the last rate as a fraction of learning_rate"),
+      MW_FIELD("wsd_decay_steps_fraction", engine.schedule.wsd_decay_steps_fraction,
+               "part of the steps in which wsd decays"),
+
+      MW_FIELD("opt_type", engine.optimizer.opt_type, "adamw or sgd"),
+      MW_FIELD("adam_b1", engine.optimizer.adam_b1, "decay of AdamW's first moment"),
+      MW_FIELD("adam_b2", engine.optimizer.adam_b2, "decay of AdamW's second moment"),
+      MW_FIELD("adam_eps", engine.optimizer.adam_eps, "added to AdamW's denominator"),
+      MW_FIELD("adam_weight_decay", engine.optimizer.adam_weight_decay,
+               "decoupled weight decay of matrices and embeddings; norms have none"),
+      MW_FIELD("sgd_momentum", engine.optimizer.sgd_momentum, "momentum of sgd"),
+      MW_FIELD("gradient_clipping_threshold", engine.gradient_clipping_threshold,
+               "largest global gradient norm; 0 = off"),
+      MW_FIELD("skip_step_on_nonfinite", engine.skip_step_on_nonfinite,
+               "a step whose loss or gradient is not finite changes nothing"),
+      MW_FIELD("skip_step_on_spikes", engine.skip_step_on_spikes,
+               "a step whose loss or gradient norm is far above the last ones changes nothing"),
+      MW_FIELD("skip_step_interval", engine.skip_step_interval,
+               "steps that skip_step_on_spikes compares with"),
+      MW_FIELD("skip_step_scaling_factor", engine.skip_step_scaling_factor,
+               "standard deviations above the mean that count as a spike"),
+
+      MW_FIELD("loss.name", engine.loss.name, "sft"),
+      MW_FIELD("loss.z_loss", engine.loss.z_loss,
+               "coefficient of the squared log-partition function"),
+      MW_FIELD("loss.label_smoothing", engine.loss.label_smoothing,
+               "probability given to all tokens alike"),
+      MW_FIELD("head_chunk_tokens", engine.loss.head_chunk_tokens,
+               "tokens whose logits exist at a time; 0 = all"),
+
+      MW_FIELD("dtype", engine.model.compute_dtype, "of the computation: f32 or bf16"),
+      MW_FIELD("weight_dtype", engine.weight_dtype, "of the weights: f32 or bf16"),
+      MW_FIELD("grad_dtype", engine.grad_dtype,
+               "what gradients are rounded to before the optimizer; accumulators are f32"),
+      MW_FIELD("matmul_precision", engine.model.matmul_precision, "default or highest"),
+      MW_FIELD(
+          "remat_policy", engine.model.remat_policy,
+          "none, full, minimal, save_dot_except_mlp or names:a,b: what the backward pass keeps"),
+      MW_FIELD("scan_layers", engine.model.scan_layers,
+               "one loop over layers instead of a copy of the program for each"),
+      MW_FIELD("max_inflight_computations", engine.max_inflight_computations,
+               "computations that may be under way on the device"),
+
+      MW_FIELD("enable_checkpointing", enable_checkpointing, "whether checkpoints are written"),
+      MW_FIELD("checkpoint_period", checkpoint_period,
+               "updates between checkpoints; 0 = only at the end"),
+      MW_FIELD("max_num_checkpoints_to_keep", max_num_checkpoints_to_keep,
+               "the newest stay; 0 = all"),
+      MW_FIELD("log_period", log_period, "updates between lines on the console"),
+      MW_FIELD("tensorboard", tensorboard, "whether event files for TensorBoard are written"),
+
+      MW_FIELD("max_new_tokens", generation.max_new_tokens, "longest sample"),
+      MW_FIELD("temperature", generation.temperature, "of sampling; 0 = greedy"),
+      MW_FIELD("top_k", generation.top_k, "sampling among the k likeliest tokens; 0 = off"),
+      MW_FIELD("top_p", generation.top_p,
+               "sampling among the likeliest tokens of this total probability; 1 = off"),
+  };
+}
+
+#undef MW_FIELD
+
+// Keys of the settings reference whose feature this version does not have.
+const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
+  static const auto* keys = [] {
+    auto* map = new std::map<std::string, std::string, std::less<>>;
+    const std::pair<const char*, std::vector<const char*>> features[] = {
+        {"sharding over a device mesh",
+         {"shard_mode", "shard_optimizer_over_data", "gather_parameters", "reduce_gradients",
+          "fsdp_prefetch", "custom_mesh_and_rule", "sharding_fallback"}},
+        {"training a part of the parameters", {"trainable_parameters"}},
+        {"LoRA", {"lora.rank", "lora.alpha", "lora.target_modules"}},
+        {"kernels of its own", {"kernels"}},
+        {"reinforcement learning",
+         {"num_generations",   "num_iterations",      "prompts_per_step", "loss.algorithm",
+          "loss.clip_low",     "loss.clip_high",      "loss.dual_clip",   "loss.kl_coef",
+          "loss.kl_estimator", "loss.kl_in",          "loss.aggregation", "loss.norm_length",
+          "loss.importance",   "loss.importance_cap", "loss.temperature", "loss.log_ratio_bound",
+          "advantage.mode",    "advantage.std_ddof",  "advantage.eps",    "advantage.zero_std"}},
+        {"mixture-of-experts models",
+         {"use_ring_of_experts", "use_ragged_sort", "ragged_buffer_factor",
+          "retry_when_tokens_dropped", "retry_dropless_final_micro_batch", "num_moe_token_chunks",
+          "moe_route"}},
+        {"context parallelism",
+         {"context_parallel_strategy", "gdn_cp_mode", "gdn_cp_state", "gdn_cp_matmul_precision"}},
+        {"reducing gradients over devices", {"cast_grads_after_all_reduce"}},
+    };
+    for (const auto& [feature, names] : features) {
+      for (const char* name : names) (*map)[name] = feature;
+    }
+    return map;
+  }();
+  return *keys;
+}
+
+const ConfigField* FindField(std::string_view key) {
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.key == key) return &field;
+  }
+  return nullptr;
+}
+
+template <typename T>
+bool ParseNumber(std::string_view text, T* value) {
+  if (!text.empty() && text[0] == '+') text.remove_prefix(1);
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, *value);
+  return error == std::errc() && stop == end;
+}
+
+// Sets the field, or says what it takes.
+struct Assign {
+  std::string_view text;
+
+  const char* operator()(bool* value) const {
+    if (text != "true" && text != "false") return "true or false";
+    *value = text == "true";
+    return nullptr;
+  }
+  const char* operator()(int* value) const {
+    return ParseNumber(text, value) ? nullptr : "an integer";
+  }
+  const char* operator()(int64_t* value) const {
+    return ParseNumber(text, value) ? nullptr : "an integer";
+  }
+  const char* operator()(uint64_t* value) const {
+    return ParseNumber(text, value) ? nullptr : "an integer that is not negative";
+  }
+  const char* operator()(double* value) const {
+    return ParseNumber(text, value) && std::isfinite(*value) ? nullptr : "a finite number";
+  }
+  const char* operator()(std::string* value) const {
+    if (text.empty()) return "a word";
+    *value = text;
+    return nullptr;
+  }
+  const char* operator()(DType* value) const {
+    const std::optional<DType> dtype = ParseDType(text);
+    if (!dtype) return "f32 or bf16";
+    *value = *dtype;
+    return nullptr;
+  }
+};
+
+struct Print {
+  std::string operator()(const bool* v) const { return *v ? "true" : "false"; }
+  std::string operator()(const double* v) const { return fmt::format("{}", *v); }
+  std::string operator()(const std::string* v) const { return *v; }
+  std::string operator()(const DType* v) const { return std::string(DTypeName(*v)); }
+  template <typename T>
+  std::string operator()(const T* v) const {
+    return std::to_string(*v);
+  }
+};
+
+struct TypeName {
+  const char* operator()(const bool*) const { return "bool"; }
+  const char* operator()(const double*) const { return "number"; }
+  const char* operator()(const std::string*) const { return "text"; }
+  const char* operator()(const DType*) const { return "dtype"; }
+  template <typename T>
+  const char* operator()(const T*) const {
+    return "integer";
+  }
+};
+
+absl::Status ApplyNode(TrainConfig& config, const YAML::Node& node, const std::string& prefix,
+                       const std::string& name, std::set<std::string>* seen) {
+  for (const auto& entry : node) {
+    const std::string source = fmt::format("{}:{}", name, entry.first.Mark().line + 1);
+    if (!entry.first.IsScalar()) {
+      return absl::InvalidArgumentError(fmt::format("{}: a key must be a word", source));
+    }
+    const std::string key = prefix + entry.first.Scalar();
+    if (entry.second.IsMap()) {
+      MW_RETURN_IF_ERROR(ApplyNode(config, entry.second, key + ".", name, seen));
+      continue;
+    }
+    if (!entry.second.IsScalar()) {
+      MW_RETURN_IF_ERROR(SetConfigValue(config, key, "", source));
+      return absl::InvalidArgumentError(
+          fmt::format("{}: {} takes one value, not a list or nothing", source, key));
+    }
+    if (!seen->insert(key).second) {
+      return absl::InvalidArgumentError(fmt::format("{}: {} is given twice", source, key));
+    }
+    MW_RETURN_IF_ERROR(SetConfigValue(config, key, entry.second.Scalar(), source));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtLeast(const char* key, int64_t value, int64_t least) {
+  if (value >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{} must be at least {}, not {}", key, least, value));
+}
+
+}  // namespace
+
+absl::Status GenerationConfig::Validate() const {
+  MW_RETURN_IF_ERROR(AtLeast("max_new_tokens", max_new_tokens, 1));
+  MW_RETURN_IF_ERROR(AtLeast("top_k", top_k, 0));
+  if (!(temperature >= 0)) {
+    return absl::InvalidArgumentError(
+        fmt::format("temperature must be 0 (greedy) or positive, not {}", temperature));
+  }
+  if (!(top_p > 0 && top_p <= 1)) {
+    return absl::InvalidArgumentError(
+        fmt::format("top_p must be above 0 and at most 1, not {}", top_p));
+  }
+  return absl::OkStatus();
+}
+
+TrainConfig::TrainConfig() {
+  data.batch_size = 4;
+  data.max_target_length = 512;
+}
+
+absl::Status TrainConfig::Finish() {
+  MW_RETURN_IF_ERROR(AtLeast("steps", steps, 1));
+  MW_RETURN_IF_ERROR(AtLeast("batch_size", data.batch_size, 1));
+  MW_RETURN_IF_ERROR(AtLeast("max_target_length", data.max_target_length, 2));
+  MW_RETURN_IF_ERROR(AtLeast("gradient_accumulation_steps", gradient_accumulation_steps, 1));
+  MW_RETURN_IF_ERROR(AtLeast("checkpoint_period", checkpoint_period, 0));
+  MW_RETURN_IF_ERROR(AtLeast("max_num_checkpoints_to_keep", max_num_checkpoints_to_keep, 0));
+  MW_RETURN_IF_ERROR(AtLeast("log_period", log_period, 1));
+  // Keeps products of sizes within 63 bits wherever they are formed.
+  const int64_t max_tokens = int64_t{1} << 31;
+  if (data.batch_size > max_tokens / data.max_target_length) {
+    return absl::InvalidArgumentError(
+        fmt::format("batch_size x max_target_length is at most 2^31 tokens, not {} x {}",
+                    data.batch_size, data.max_target_length));
+  }
+  for (const auto& [key, dtype] :
+       {std::pair<const char*, DType>{"dtype", engine.model.compute_dtype},
+        {"weight_dtype", engine.weight_dtype},
+        {"grad_dtype", engine.grad_dtype}}) {
+    if (dtype != DType::kF32 && dtype != DType::kBF16) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} must be f32 or bf16, not {}", key, DTypeName(dtype)));
+    }
+  }
+  engine.schedule.total_steps = steps;
+  MW_RETURN_IF_ERROR(generation.Validate());
+  MW_RETURN_IF_ERROR(data.Validate());
+  return engine.Validate();
+}
+
+data::DatasetOptions TrainConfig::dataset_options() const {
+  data::DatasetOptions options;
+  options.max_target_length = data.max_target_length;
+  options.skip_malformed = skip_malformed;
+  options.loss_on_prompt = loss_on_prompt;
+  return options;
+}
+
+const std::vector<ConfigField>& ConfigFields() {
+  static const auto* fields = new std::vector<ConfigField>(MakeFields());
+  return *fields;
+}
+
+absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::string_view value,
+                            const std::string& source) {
+  const ConfigField* field = FindField(key);
+  if (field == nullptr) {
+    if (const auto it = UnavailableKeys().find(key); it != UnavailableKeys().end()) {
+      return absl::UnimplementedError(fmt::format(
+          "{}: {} belongs to {}, which this version does not have", source, key, it->second));
+    }
+    std::vector<std::string> known;
+    for (const ConfigField& f : ConfigFields()) known.emplace_back(f.key);
+    return absl::NotFoundError(fmt::format("{}: unknown key '{}'; the nearest is {}", source, key,
+                                           NearestName(key, known)));
+  }
+  if (const char* expected = std::visit(Assign{value}, field->at(config))) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: {} takes {}, not '{}'", source, key, expected, value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyConfigYaml(TrainConfig& config, std::string_view yaml, const std::string& name) {
+  try {
+    const YAML::Node root = YAML::Load(std::string(yaml));
+    if (root.IsNull()) return absl::OkStatus();
+    if (!root.IsMap()) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}:1: a config is a map of keys to values", name));
+    }
+    std::set<std::string> seen;
+    return ApplyNode(config, root, "", name, &seen);
+  } catch (const YAML::Exception& e) {
+    return absl::InvalidArgumentError(fmt::format("{}:{}: {}", name, e.mark.line + 1, e.msg));
+  }
+}
+
+absl::StatusOr<TrainConfig> LoadConfig(const std::string& file,
+                                       const std::vector<std::string>& settings) {
+  TrainConfig config;
+  if (!file.empty()) {
+    MW_ASSIGN_OR_RETURN(const std::string yaml, io::ReadFile(file));
+    MW_RETURN_IF_ERROR(ApplyConfigYaml(config, yaml, file));
+  }
+  for (const std::string& setting : settings) {
+    const size_t equals = setting.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(
+          fmt::format("command line: '{}' is not of the form key=value", setting));
+    }
+    MW_RETURN_IF_ERROR(SetConfigValue(config, std::string_view(setting).substr(0, equals),
+                                      std::string_view(setting).substr(equals + 1),
+                                      "command line"));
+  }
+  MW_RETURN_IF_ERROR(config.Finish());
+  return config;
+}
+
+std::string ConfigValue(const TrainConfig& config, const ConfigField& field) {
+  TrainConfig copy = config;
+  return std::visit(Print{}, field.at(copy));
+}
+
+std::string ConfigToYaml(const TrainConfig& config) {
+  TrainConfig copy = config;
+  std::string yaml;
+  for (const ConfigField& field : ConfigFields()) {
+    YAML::Emitter value;
+    value << std::visit(Print{}, field.at(copy));
+    yaml += fmt::format("{}: {}\n", field.key, value.c_str());
+  }
+  return yaml;
+}
+
+std::string ConfigMarkdown() {
+  TrainConfig config;
+  std::string text =
+      "# Settings\n\n"
+      "Each is given as `key=value` on the command line or as `key: value` in the YAML file of\n"
+      "`--config`, where `loss: {z_loss: 1e-4}` is the same as `loss.z_loss: 1e-4`. The command\n"
+      "line wins over the file, and the last of several over the others. `meshwright` writes all\n"
+      "of a run's settings to `config.yaml` in its output folder.\n\n"
+      "This page is generated: `./dev docs` rewrites it.\n\n"
+      "| key | type | default | what it is |\n|---|---|---|---|\n";
+  for (const ConfigField& field : ConfigFields()) {
+    text += fmt::format("| `{}` | {} | {} | {} |\n", field.key,
+                        std::visit(TypeName{}, field.at(config)),
+                        std::visit(Print{}, field.at(config)), field.doc);
+  }
+  std::map<std::string, std::vector<std::string>> by_feature;
+  for (const auto& [key, feature] : UnavailableKeys()) by_feature[feature].push_back(key);
+  text +=
+      "\nThese keys are known, but what they belong to is not in this version; they are "
+      "errors:\n\n";
+  for (const auto& [feature, keys] : by_feature) {
+    text += fmt::format("- {}: `{}`\n", feature, fmt::join(keys, "`, `"));
+  }
+  return text;
+}
+
+}  // namespace mw::train
