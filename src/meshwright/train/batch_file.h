@@ -1,0 +1,42 @@
+// Batch files: one micro-batch as safetensors, for looking into single steps.
+#ifndef MESHWRIGHT_TRAIN_BATCH_FILE_H_
+#define MESHWRIGHT_TRAIN_BATCH_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "meshwright/data/packing.h"
+#include "meshwright/models/model_config.h"
+
+namespace mw::train {
+
+struct BatchFile {
+  data::Batch batch;
+  bool has_targets = false;
+};
+
+// Reads tokens s32 [B,T], targets s32 [B,T] (shifted already) and loss_mask f32 [B,T],
+// and optionally segment_ids and positions s32 [B,T]. Without segment_ids a row is one
+// document; without positions they count from 0 in each run of equal segment ids.
+// Other tensors are ignored.
+//
+// With `require_targets` false, targets and loss_mask may be missing: then they are 0.
+// Errors: NotFound for a missing tensor; InvalidArgument for another dtype or shape, for
+// a token or a target that counts outside the vocabulary, for a position outside the
+// model's and for a mask that is negative or not finite, each naming file, tensor and
+// place; what io reports.
+absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::ModelConfig& model,
+                                        bool require_targets);
+
+// Parses the value of --micro-batches: "3" = so many equal parts, "2,1,1" = rows of each.
+// Errors: InvalidArgument when it is neither or does not cut `num_rows` rows.
+absl::StatusOr<std::vector<int64_t>> ParseMicroBatches(const std::string& text, int64_t num_rows);
+
+// The rows cut in order. REQUIRES: `rows` are positive and sum to the batch's.
+std::vector<data::Batch> SplitBatch(const data::Batch& batch, const std::vector<int64_t>& rows);
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_BATCH_FILE_H_

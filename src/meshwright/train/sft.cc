@@ -1,0 +1,334 @@
+#include "meshwright/train/sft.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/data/data_iterator.h"
+#include "meshwright/io/file_util.h"
+#include "meshwright/train/checkpoint.h"
+#include "meshwright/train/export_model.h"
+#include "meshwright/train/load_params.h"
+#include "meshwright/train/training_data.h"
+
+namespace mw::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPrefetchedBatches = 2;
+
+absl::Status CheckOutFolder(const std::string& out, bool resume) {
+  if (out.empty()) return absl::InvalidArgumentError("the output folder's name is empty");
+  if (io::FileExists(out)) {
+    if (!io::IsDirectory(out)) {
+      return absl::FailedPreconditionError(fmt::format("{} is not a folder", out));
+    }
+    std::error_code error;
+    const bool empty = fs::is_empty(out, error);
+    if (error) return io::ErrnoStatus(error.value(), "read", out);
+    if (!empty && !resume) {
+      return absl::FailedPreconditionError(fmt::format(
+          "{} is not empty: give --resume to continue the run in it, or another folder", out));
+    }
+  }
+  return CheckWritable(out);
+}
+
+// What must agree for the optimizer state of one to fit the other.
+absl::Status CheckSameModel(const models::ModelConfig& asked, const models::ModelConfig& saved,
+                            const std::string& checkpoint) {
+  if (asked.family == saved.family && asked.vocab_size == saved.vocab_size &&
+      asked.hidden_size == saved.hidden_size && asked.num_layers == saved.num_layers &&
+      asked.num_heads == saved.num_heads && asked.num_kv_heads == saved.num_kv_heads &&
+      asked.mlp_size == saved.mlp_size && asked.tie_word_embeddings == saved.tie_word_embeddings) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(fmt::format(
+      "--model is {} with {} parameters, but the checkpoint {} is {} with {}: resume with the "
+      "model that the run began with",
+      asked.family, asked.NumParameters(), checkpoint, saved.family, saved.NumParameters()));
+}
+
+// One run from its checks to its last checkpoint.
+class SftRun {
+ public:
+  SftRun(std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
+         const TrainConfig& config, const SftOptions& options)
+      : client_(std::move(client)), cache_(cache), config_(config), options_(options) {
+    config_.engine.on_notice = [this](std::string_view sentence) { Note(sentence); };
+  }
+
+  absl::StatusOr<SftResult> Run(const std::atomic<bool>& stop) {
+    MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, options_.resume));
+    MW_ASSIGN_OR_RETURN(const OpenedModel asked, OpenModel(options_.model));
+    MW_RETURN_IF_ERROR(CheckTargetLength(asked.config, config_.data.max_target_length));
+    std::optional<CheckpointState> saved;
+    std::optional<OpenedModel> saved_model;
+    if (options_.resume) {
+      MW_RETURN_IF_ERROR(FindSaved(asked, &saved, &saved_model));
+      result_.first_step = result_.last_step = saved->engine.step;
+      if (saved->engine.step >= config_.steps) {
+        Note(fmt::format("nothing more to do: {} has {} of {} steps", options_.out,
+                         saved->engine.step, config_.steps));
+        return result_;
+      }
+    }
+    model_ = saved_model ? &*saved_model : &asked;
+    MW_RETURN_IF_ERROR(OpenData(asked, saved ? &*saved : nullptr));
+    MW_ASSIGN_OR_RETURN(engine_, MakeEngine(client_, cache_, *model_, config_, false));
+    if (saved) {
+      MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params,
+                          LoadParams(*model_, engine_->params(), config_.engine.weight_dtype));
+      MW_RETURN_IF_ERROR(engine_->Restore(std::move(params), saved->engine));
+      saved->engine.tensors.clear();
+      Note(fmt::format("continuing {} after step {}", options_.out, engine_->step()));
+    }
+    if (!config_.enable_checkpointing) {
+      Note("enable_checkpointing=false: the trained weights will not be saved");
+    }
+    MW_ASSIGN_OR_RETURN(const data::Batch empty, EmptyBatch(*dataset_, config_));
+    MW_RETURN_IF_ERROR(engine_->Compile(empty));
+    if (const absl::Status status = Train(stop); !status.ok()) return RunFailure(status);
+    return result_;
+  }
+
+ private:
+  void Note(std::string_view sentence) const {
+    if (options_.note) options_.note(sentence);
+  }
+
+  absl::Status FindSaved(const OpenedModel& asked, std::optional<CheckpointState>* saved,
+                         std::optional<OpenedModel>* model) {
+    std::vector<std::string> notes;
+    MW_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
+                        FindLatestCheckpoint(options_.out, &notes));
+    for (const std::string& note : notes) Note(note);
+    if (!found) {
+      return absl::FailedPreconditionError(fmt::format(
+          "{} has no checkpoint to resume: leave out --resume to start a run", options_.out));
+    }
+    MW_ASSIGN_OR_RETURN(*saved, LoadCheckpoint(found->dir));
+    MW_ASSIGN_OR_RETURN(*model, OpenModel(found->dir));
+    return CheckSameModel(asked.config, (*model)->config, found->dir);
+  }
+
+  absl::Status OpenData(const OpenedModel& asked, const CheckpointState* saved) {
+    MW_ASSIGN_OR_RETURN(dataset_, LoadTrainingData(asked, options_.data, config_));
+    for (const std::string& warning : dataset_->report().Warnings()) Note(warning);
+    if (!options_.eval_data.empty()) {
+      MW_ASSIGN_OR_RETURN(eval_dataset_, LoadTrainingData(asked, {options_.eval_data}, config_));
+    }
+    MW_ASSIGN_OR_RETURN(std::unique_ptr<data::DataIterator> source,
+                        data::DataIterator::Create(dataset_, config_.data));
+    if (saved != nullptr) {
+      const auto json = nlohmann::json::parse(saved->data_iterator, nullptr, false);
+      if (json.is_discarded()) {
+        return absl::DataLossError("the checkpoint has no position in the data");
+      }
+      MW_ASSIGN_OR_RETURN(const data::DataIteratorState state,
+                          data::DataIteratorState::FromJson(json));
+      MW_RETURN_IF_ERROR(source->Restore(state));
+    }
+    MW_ASSIGN_OR_RETURN(batches_, data::Prefetch(std::move(source), kPrefetchedBatches));
+    return absl::OkStatus();
+  }
+
+  absl::Status Train(const std::atomic<bool>& stop) {
+    MW_RETURN_IF_ERROR(Measure());
+    const int64_t first_step = engine_->step();
+    bool opened = false;
+    while (engine_->step() < config_.steps && !stop.load()) {
+      for (int64_t i = 0; i < config_.gradient_accumulation_steps; ++i) {
+        MW_ASSIGN_OR_RETURN(const data::Batch batch, batches_->Next());
+        MW_RETURN_IF_ERROR(engine_->FwdBwd(batch));
+      }
+      MW_RETURN_IF_ERROR(engine_->Update());
+      // Only once the first step is known to have succeeded may files appear.
+      MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(!opened));
+      if (!opened) MW_RETURN_IF_ERROR(OpenOutput(first_step));
+      opened = true;
+      MW_RETURN_IF_ERROR(Record(metrics));
+      const int64_t step = engine_->step();
+      if (config_.checkpoint_period > 0 && step % config_.checkpoint_period == 0 &&
+          step < config_.steps && !stop.load()) {
+        MW_RETURN_IF_ERROR(Save());
+      }
+    }
+    result_.last_step = engine_->step();
+    result_.stopped = engine_->step() < config_.steps;
+    if (opened) MW_RETURN_IF_ERROR(Save());
+    if (!result_.stopped) MW_RETURN_IF_ERROR(Measure());
+    return engine_->Close();
+  }
+
+  absl::Status OpenOutput(int64_t first_step) {
+    MW_RETURN_IF_ERROR(io::MakeDirectories(options_.out));
+    MW_RETURN_IF_ERROR(io::WriteFile(options_.out + "/config.yaml", ConfigToYaml(config_)));
+    recorder_ =
+        std::make_unique<MetricsRecorder>([this](std::string_view sentence) { Note(sentence); });
+    if (options_.make_console_sink) {
+      if (auto sink = options_.make_console_sink(config_.steps))
+        recorder_->AddSink(std::move(sink));
+    }
+    const int64_t resume_step = options_.resume ? first_step : -1;
+    MW_ASSIGN_OR_RETURN(auto jsonl, OpenJsonlSink(options_.out + "/metrics.jsonl", resume_step));
+    recorder_->AddSink(std::move(jsonl));
+    if (config_.tensorboard) {
+      MW_ASSIGN_OR_RETURN(auto tensorboard,
+                          OpenTensorBoardSink(options_.out + "/tensorboard", resume_step));
+      recorder_->AddSink(std::move(tensorboard));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Record(const std::vector<StepMetrics>& metrics) {
+    for (const StepMetrics& step : metrics) {
+      MW_RETURN_IF_ERROR(recorder_->Record(step.ToRecord()));
+    }
+    // A history that nobody reads would be reported as evicted.
+    recorder_->History(true);
+    return absl::OkStatus();
+  }
+
+  // Metrics are written first: a checkpoint never is ahead of them.
+  absl::Status Save() {
+    MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(true));
+    MW_RETURN_IF_ERROR(Record(metrics));
+    MW_RETURN_IF_ERROR(recorder_->Flush());
+    if (!config_.enable_checkpointing) return absl::OkStatus();
+    CheckpointState state;
+    MW_ASSIGN_OR_RETURN(state.engine, engine_->State());
+    state.data_iterator = batches_->state().ToJson().dump();
+    state.seed = config_.data.seed;
+    state.config = ConfigToYaml(config_);
+    state.metadata["model"] = options_.model;
+    const ModelWriter write_model = [this](const std::string& dir) -> absl::Status {
+      MW_ASSIGN_OR_RETURN(const std::vector<HostTensor> params, engine_->Params());
+      ExportOptions export_options;
+      export_options.dtype = config_.engine.weight_dtype;
+      export_options.tokenizer_from = model_;
+      return ExportHf(dir, model_->config, engine_->params(), params, export_options).status();
+    };
+    CheckpointOptions checkpoint_options;
+    checkpoint_options.max_num_checkpoints_to_keep = config_.max_num_checkpoints_to_keep;
+    MW_RETURN_IF_ERROR(SaveCheckpoint(options_.out, state, write_model, checkpoint_options));
+    result_.checkpoint = fmt::format("{}/checkpoints/{}", options_.out, state.engine.step);
+    return absl::OkStatus();
+  }
+
+  absl::Status Measure() {
+    if (!eval_dataset_) return absl::OkStatus();
+    MW_ASSIGN_OR_RETURN(const EvalMetrics metrics, Evaluate(*engine_, eval_dataset_, config_));
+    if (options_.on_eval) options_.on_eval(engine_->step(), metrics);
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<const runtime::Client> client_;
+  runtime::ExecutableCache* cache_;
+  TrainConfig config_;
+  const SftOptions& options_;
+  SftResult result_;
+  const OpenedModel* model_ = nullptr;
+  std::shared_ptr<const data::Dataset> dataset_;
+  std::shared_ptr<const data::Dataset> eval_dataset_;
+  std::unique_ptr<data::BatchIterator> batches_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<MetricsRecorder> recorder_;
+};
+
+}  // namespace
+
+absl::StatusOr<SftResult> RunSft(std::shared_ptr<const runtime::Client> client,
+                                 runtime::ExecutableCache* cache, const TrainConfig& config,
+                                 const SftOptions& options, const std::atomic<bool>& stop) {
+  return SftRun(std::move(client), cache, config, options).Run(stop);
+}
+
+absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data::Dataset> dataset,
+                                     const TrainConfig& config) {
+  data::DataIteratorOptions options = config.data;
+  options.shuffle = false;
+  options.num_epochs = 1;
+  options.drop_partial_batch = false;
+  MW_ASSIGN_OR_RETURN(const std::unique_ptr<data::DataIterator> batches,
+                      data::DataIterator::Create(std::move(dataset), options));
+  EvalMetrics total;
+  while (true) {
+    absl::StatusOr<data::Batch> batch = batches->Next();
+    if (absl::IsOutOfRange(batch.status())) return total;
+    MW_RETURN_IF_ERROR(batch.status());
+    MW_ASSIGN_OR_RETURN(const EvalMetrics metrics, engine.EvalStep(*batch));
+    total += metrics;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime::Client> client,
+                                                   runtime::ExecutableCache* cache,
+                                                   const OpenedModel& model,
+                                                   const TrainConfig& config, bool weights_only) {
+  EngineOptions options = config.engine;
+  if (weights_only) {
+    options.optimizer.opt_type = "sgd";
+    options.optimizer.sgd_momentum = 0;
+  }
+  MW_RETURN_IF_ERROR(options.Validate());
+  MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params,
+                      LoadParams(model, model.model->Params(options.model), options.weight_dtype));
+  return Engine::Create(std::move(client), cache, model.model.get(), std::move(params), options);
+}
+
+absl::Status CheckWritable(const std::string& path) {
+  // Folders that are not there yet, the outermost last.
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path at = fs::absolute(path, error).lexically_normal(); !fs::exists(at, error);
+       at = at.parent_path()) {
+    if (at.has_filename()) missing.push_back(at);
+    if (at == at.parent_path()) break;
+  }
+  absl::Status status;
+  std::vector<fs::path> made;
+  for (auto it = missing.rbegin(); it != missing.rend() && status.ok(); ++it) {
+    if (fs::create_directory(*it, error)) {
+      made.push_back(*it);
+    } else {
+      status = io::ErrnoStatus(error.value(), "create the folder", it->string());
+    }
+  }
+  if (status.ok()) {
+    std::string probe = (fs::path(path) / ".writable-XXXXXX").string();
+    const int fd = ::mkstemp(probe.data());
+    if (fd < 0) {
+      status = io::ErrnoStatus(errno, "write into", path);
+    } else {
+      ::close(fd);
+      ::unlink(probe.c_str());
+    }
+  }
+  for (auto it = made.rbegin(); it != made.rend(); ++it) fs::remove(*it, error);
+  return status;
+}
+
+absl::Status RunFailure(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kDataLoss:
+      return absl::InternalError(status.message());
+    default:
+      return status;
+  }
+}
+
+}  // namespace mw::train

@@ -1,0 +1,83 @@
+// Supervised fine-tuning: the loop around the engine.
+#ifndef MESHWRIGHT_TRAIN_SFT_H_
+#define MESHWRIGHT_TRAIN_SFT_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshwright/data/dataset.h"
+#include "meshwright/runtime/client.h"
+#include "meshwright/runtime/executable_cache.h"
+#include "meshwright/train/config.h"
+#include "meshwright/train/engine.h"
+#include "meshwright/train/metrics.h"
+#include "meshwright/train/open_model.h"
+
+namespace mw::train {
+
+struct SftOptions {
+  std::string model;              // see OpenModel
+  std::vector<std::string> data;  // JSONL files
+  std::string eval_data;          // "" = none; measured before and after
+  std::string out;
+  // Continue the newest checkpoint of `out`, which then must have one.
+  bool resume = false;
+  // Where the console's metrics go besides the files of `out`; may make nothing.
+  std::function<std::unique_ptr<MetricSink>(int64_t total_steps)> make_console_sink;
+  // Told one sentence at a time what a user should know.
+  std::function<void(std::string_view)> note;
+  // Told the loss on eval_data after `step` updates.
+  std::function<void(int64_t step, const EvalMetrics&)> on_eval;
+};
+
+struct SftResult {
+  int64_t first_step = 0;  // updates done before this run
+  int64_t last_step = 0;   // … and after it
+  bool stopped = false;    // by `stop`, before the last step
+  std::string checkpoint;  // the newest one written; "" = none
+};
+
+// Trains. Once `stop` is true the step under way is finished and saved.
+//
+// Files in `out`: config.yaml, metrics.jsonl, tensorboard/, checkpoints/. Nothing is
+// written there before the first step has succeeded. With the same settings, N steps
+// and k steps, a restart and N-k steps give the same weights and the same metrics. A
+// run that is finished resumes to nothing more to do.
+//
+// Errors before the first step: whatever the model, the data or the settings report;
+// FailedPrecondition for a folder that is not empty without `resume`, or without a
+// checkpoint with it. A failure of training itself is never one of the codes that stand
+// for bad input (see RunFailure).
+absl::StatusOr<SftResult> RunSft(std::shared_ptr<const runtime::Client> client,
+                                 runtime::ExecutableCache* cache, const TrainConfig& config,
+                                 const SftOptions& options, const std::atomic<bool>& stop);
+
+// The loss over all of `dataset` once, in file order.
+absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data::Dataset> dataset,
+                                     const TrainConfig& config);
+
+// An engine for `model` with its weights. With `weights_only` it holds no optimizer
+// state: for looking at losses and gradients.
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime::Client> client,
+                                                   runtime::ExecutableCache* cache,
+                                                   const OpenedModel& model,
+                                                   const TrainConfig& config, bool weights_only);
+
+// OK when files can be made in the folder `path`, which need not exist and is left as
+// it was. Errors: those of the file system, with the path.
+absl::Status CheckWritable(const std::string& path);
+
+// `status` as a failed run: the codes of bad input become Internal.
+absl::Status RunFailure(const absl::Status& status);
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_SFT_H_

@@ -1,0 +1,85 @@
+#include "meshwright/train/training_data.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/train/tokenizer_source.h"
+
+namespace mw::train {
+namespace {
+
+// Stands in where the model has no tokenizer; only rows of ids get by.
+class NoEncoder : public data::TextEncoder {
+ public:
+  explicit NoEncoder(std::string reason) : reason_(std::move(reason)) {}
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view, bool) const override {
+    return absl::InvalidArgumentError(
+        fmt::format("{}; without a tokenizer rows must have input_ids", reason_));
+  }
+  std::optional<int32_t> bos_id() const override { return std::nullopt; }
+  std::optional<int32_t> eos_id() const override { return std::nullopt; }
+
+ private:
+  std::string reason_;
+};
+
+absl::Status CheckIds(const data::Dataset& dataset, int64_t vocab_size) {
+  for (const data::Example& example : dataset.examples()) {
+    for (size_t t = 0; t < example.ids.size(); ++t) {
+      if (example.ids[t] < 0 || example.ids[t] >= vocab_size) {
+        return absl::InvalidArgumentError(
+            fmt::format("{}: token {} is id {}, outside the model's vocabulary of {}", example.id,
+                        t, example.ids[t], vocab_size));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckTargetLength(const models::ModelConfig& model, int64_t max_target_length) {
+  if (max_target_length <= model.max_position) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("max_target_length={} is beyond the {} positions of the model", max_target_length,
+                  model.max_position));
+}
+
+absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
+    const OpenedModel& model, const std::vector<std::string>& paths, const TrainConfig& config) {
+  MW_RETURN_IF_ERROR(CheckTargetLength(model.config, config.data.max_target_length));
+  std::unique_ptr<data::TextEncoder> encoder;
+  std::optional<data::ChatTemplate> chat_template;
+  absl::StatusOr<data::Tokenizer> tokenizer = LoadTokenizer(model);
+  if (tokenizer.ok()) {
+    auto parsed = LoadChatTemplate(model, *tokenizer);
+    // Only chats need one: their loader says so.
+    if (parsed.ok()) {
+      chat_template = *std::move(parsed);
+    } else if (!absl::IsNotFound(parsed.status())) {
+      return parsed.status();
+    }
+    encoder = std::make_unique<TokenizerEncoder>(*std::move(tokenizer));
+  } else if (absl::IsNotFound(tokenizer.status())) {
+    encoder = std::make_unique<NoEncoder>(std::string(tokenizer.status().message()));
+  } else {
+    return tokenizer.status();
+  }
+  MW_ASSIGN_OR_RETURN(
+      data::Dataset dataset,
+      data::Dataset::Load(paths, *encoder, chat_template ? &*chat_template : nullptr,
+                          config.dataset_options()));
+  MW_RETURN_IF_ERROR(CheckIds(dataset, model.config.vocab_size));
+  return std::make_shared<const data::Dataset>(std::move(dataset));
+}
+
+absl::StatusOr<data::Batch> EmptyBatch(const data::Dataset& dataset, const TrainConfig& config) {
+  const std::vector<data::RowPlan> rows(static_cast<size_t>(config.data.batch_size));
+  return data::MakeBatch(dataset, rows, config.data.max_target_length, config.data.pad_first);
+}
+
+}  // namespace mw::train

@@ -1,0 +1,34 @@
+// Training data as a model can take it.
+#ifndef MESHWRIGHT_TRAIN_TRAINING_DATA_H_
+#define MESHWRIGHT_TRAIN_TRAINING_DATA_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshwright/data/dataset.h"
+#include "meshwright/data/packing.h"
+#include "meshwright/train/config.h"
+#include "meshwright/train/open_model.h"
+
+namespace mw::train {
+
+// Loads JSONL files with the model's tokenizer and chat template.
+//
+// A model without a tokenizer (random:) takes rows of input_ids.
+// Errors: those of data::Dataset::Load; InvalidArgument for a max_target_length beyond
+// the model's positions, and for a token id outside its vocabulary, naming the row.
+absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
+    const OpenedModel& model, const std::vector<std::string>& paths, const TrainConfig& config);
+
+// OK when the model has max_target_length positions.
+absl::Status CheckTargetLength(const models::ModelConfig& model, int64_t max_target_length);
+
+// A batch of padding: the shapes of the run's batches without their values.
+absl::StatusOr<data::Batch> EmptyBatch(const data::Dataset& dataset, const TrainConfig& config);
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_TRAINING_DATA_H_
