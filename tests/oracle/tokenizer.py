@@ -11,8 +11,10 @@ writes, under src/meshwright/data/testdata/tokenizer/:
       two u32 per line: FNV-1a of the ids with special tokens recognized, -1, the ids with them as
       plain text; and of the decoded text with and, after a zero byte, without special tokens
   samples.json               ids in full of the first lines, to look at, and the versions
-qwen3/tokenizer.json.xz is the file of Qwen/Qwen3-0.6B. SmolLM2's reference tokenizer is built of
-the components of HuggingFaceTB/SmolLM2-135M-Instruct's tokenizer.json.
+  variants.json              other components on SmolLM2's vocabulary: for every 20 lines of the first
+      2,000 the FNV-1a of their ids (with what the post-processor adds) and decoded texts
+testdata/qwen3/tokenizer.json.xz is Qwen3's tokenizer (its LICENSE is beside it). SmolLM2's reference is
+built of the components of HuggingFaceTB/SmolLM2-135M-Instruct's tokenizer.json.
 
 With --records FILE only the corpus is written, for other seeds and sizes.
 """
@@ -186,6 +188,107 @@ def reference(tokenizer, line):
     return ids, fnv1a(struct.pack(f"<{len(all_ids)}i", *all_ids)), fnv1a(decoded.encode("utf-8"))
 
 
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+          r"|\s+(?!\S)|\s+")
+QWEN35 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+"
+          r"|\s+(?!\S)|\s+")
+# GPT-4o's, which has no hand-written scanner.
+O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def byte_level(use_regex=False, add_prefix_space=False):
+    return {"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": True, "use_regex": use_regex}
+
+
+def split(pattern, behavior="Isolated", invert=False, kind="Regex"):
+    return {"type": "Split", "pattern": {kind: pattern}, "behavior": behavior, "invert": invert}
+
+
+def sequence(*parts):
+    return {"type": "Sequence", "pretokenizers": list(parts)}
+
+
+def added(id_, content, **options):
+    token = {"id": id_, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": False}
+    token.update(options)
+    return token
+
+
+def template(bos):
+    return {"type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": bos, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}},
+                       {"SpecialToken": {"id": "<|im_end|>", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {bos: {"id": bos, "ids": [0], "tokens": [bos]},
+                               "<|im_end|>": {"id": "<|im_end|>", "ids": [2], "tokens": ["<|im_end|>"]}}}
+
+
+NFC = {"type": "NFC"}
+# Each replaces these members of SmolLM2's tokenizer.json ("model" members one by one).
+VARIANTS = {
+    "llama3": {"pre_tokenizer": sequence(split(LLAMA3), byte_level()), "model": {"ignore_merges": True},
+               "post_processor": {"type": "Sequence", "processors": [byte_level(), template("<|endoftext|>")]}},
+    "qwen35": {"pre_tokenizer": sequence(split(QWEN35), byte_level()), "normalizer": NFC},
+    "gpt2": {"pre_tokenizer": byte_level(True)},
+    "prefix_space": {"pre_tokenizer": byte_level(True, True)},
+    "digits_prefix_space": {"pre_tokenizer": sequence({"type": "Digits", "individual_digits": False},
+                                                      byte_level(True, True))},
+    "o200k": {"pre_tokenizer": sequence(split(O200K), byte_level())},
+    "removed": {"pre_tokenizer": sequence(split(r"\s+", "Removed"), byte_level(True))},
+    "removed_invert": {"pre_tokenizer": sequence(split(r"\w+|\d", "Removed", True), byte_level(True))},
+    "previous": {"pre_tokenizer": sequence(split(r"[\s\d]", "MergedWithPrevious"), byte_level(False, True))},
+    "next": {"pre_tokenizer": sequence(split(r"[^\w]", "MergedWithNext"), byte_level())},
+    "contiguous": {"pre_tokenizer": sequence(split(r"\p{Lu}|\W", "Contiguous"), byte_level(True))},
+    "literal": {"pre_tokenizer": sequence(split(" ", "MergedWithNext", False, "String"), split("e", "Isolated", False, "String"),
+                                          byte_level())},
+    "empty_matches": {"pre_tokenizer": sequence(split(r"x*", "Isolated"), byte_level())},
+    "added": {"normalizer": {"type": "Sequence", "normalizers": [NFC]},
+              "added_tokens": [added(0, "<|endoftext|>", special=True, lstrip=True), added(2, "<|im_end|>", special=True, rstrip=True),
+                               added(1, "<|im_start|>", special=True, lstrip=True, rstrip=True),
+                               added(None, "the", single_word=True), added(None, "cafe\u0301", normalized=True),
+                               added(None, "\u1100\u1161", normalized=True, special=True), added(None, "int"),
+                               added(None, "int i"), added(None, "\u00e9t\u00e9"), added(None, "мир", lstrip=True),
+                               added(None, "  "), added(None, "\n\n", rstrip=True), added(None, "日本", single_word=True)]},
+    "unknown": {"model": {"vocab": {"a": 0, "b": 1, "ab": 2, "<unk>": 3, "Ġ": 4, "Ġa": 5}, "unk_token": "<unk>",
+                          "merges": [["a", "b"], ["Ġ", "a"]]}, "added_tokens": []},
+    "fused_unknown": {"model": {"vocab": {"a": 0, "b": 1, "ab": 2, "<unk>": 3, "Ġ": 4, "Ġa": 5}, "unk_token": "<unk>",
+                                "fuse_unk": True, "merges": [["Ġ", "a"], ["a", "b"]]}, "added_tokens": []},
+    "dropped": {"model": {"vocab": {"a": 0, "b": 1, "ab": 2, "Ġ": 3}, "merges": [["a", "b"]]}, "added_tokens": []},
+}
+
+
+def assigned(line):
+    """Only characters that every engine of the last years knows."""
+    return all(unicodedata.category(c) != "Cn" for c in line.decode("utf-8", errors="replace"))
+
+
+def variant_hashes(base, lines):
+    result = {}
+    for name, change in VARIANTS.items():
+        spec = dict(base)
+        spec.update({key: value for key, value in change.items() if key != "model"})
+        spec["model"] = dict(base["model"], **change.get("model", {}))
+        next_id = len(spec["model"]["vocab"])
+        for token in change.get("added_tokens", []):
+            if token["id"] is None:  # the id that the package gives it
+                token["id"] = spec["model"]["vocab"].get(token["content"], next_id)
+                next_id += token["id"] == next_id
+        tokenizer = Tokenizer.from_str(json.dumps(spec))
+        hashes = []
+        for begin in range(0, len(lines), 20):
+            state = 0x811C9DC5
+            for line in lines[begin:begin + 20]:
+                ids = tokenizer.encode(line.decode("utf-8", errors="replace")).ids
+                state = fnv1a(struct.pack(f"<{len(ids)}i", *ids), state)
+                state = fnv1a(tokenizer.decode(ids, skip_special_tokens=False).encode("utf-8"), state)
+            hashes.append(state)
+        result[name] = {"change": change, "hashes": hashes}
+    return result
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gguf")
@@ -211,6 +314,11 @@ def main():
         (OUT / f"{name}.hashes").write_bytes(b"".join(struct.pack("<II", row[1], row[2]) for row in rows))
         samples[name] = [row[0] for row in rows[:100]]
         print(name, len(rows), "lines", sum(len(row[0]) for row in rows), "ids")
+    short = [line for line in lines if len(line) < 400 and assigned(line)][:2000]
+    variants = variant_hashes(json.loads(smollm2(vocab).to_str()), short)
+    (OUT / "variants.json").write_text(
+        "{" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in variants.items()) + "}\n")
+    write_records(OUT / "variants_corpus.bin.xz", short)
     text = json.dumps(samples, separators=(",", ":"))
     (OUT / "samples.json").write_text(text.replace("]]", "]\n]").replace("],[", "],\n["))
 

@@ -21,10 +21,12 @@ struct FreeMatchData {
 };
 
 // Writes \s and \w as the sets that Oniguruma means: PCRE2's \s has U+180E too
-// and its \w lacks marks and connector punctuation.
+// and its \w is letters, numbers and the underscore.
 std::string TranslateClasses(std::string_view pattern) {
   constexpr std::string_view kSpaceSet = R"(\x{9}-\x{d}\x{85}\p{Z})";
-  constexpr std::string_view kWordSet = R"(\p{L}\p{M}\p{N}\p{Pc})";
+  constexpr std::string_view kWordSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+  // Oniguruma counts the superscripts and fractions of Latin-1 in outside a set only.
+  constexpr std::string_view kBareWordExtra = R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
   std::string out;
   bool in_set = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -45,6 +47,7 @@ std::string TranslateClasses(std::string_view pattern) {
     }
     if (!in_set) out += negated ? "[^" : "[";
     out += space ? kSpaceSet : kWordSet;
+    if (!space && !in_set) out += kBareWordExtra;
     if (!in_set) out += "]";
   }
   return out;
@@ -57,7 +60,8 @@ struct SplitRegex::Code {
 };
 
 absl::StatusOr<SplitRegex> SplitRegex::Compile(std::string_view pattern) {
-  for (const std::string_view construct : {"&&", "\\h", "\\H", "(?m", "\\R", "\\X", "\\K"}) {
+  for (const std::string_view construct :
+       {"&&", "\\h", "\\H", "(?m", "\\b", "\\B", "\\R", "\\X", "\\K"}) {
     if (pattern.find(construct) != std::string_view::npos) {
       return absl::UnimplementedError(fmt::format(
           "[tokenizer] regex '{}' uses '{}', which differs between Oniguruma and PCRE2; write it "

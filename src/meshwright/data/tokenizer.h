@@ -71,7 +71,9 @@ class Tokenizer {
   // unknown `model` or `pre`, with the list of known names.
   static absl::StatusOr<Tokenizer> FromGgufVocab(const GgufVocab& vocab);
 
-  // Token ids of `text`. Invalid UTF-8 is first replaced by U+FFFD, one for each
+  // Token ids of `text`. A byte that the vocabulary has no token for becomes the model's
+  // unknown token or, without one, is dropped (SmolLM2 lacks 21 bytes, such as 0x14 and 0xF1).
+  // Invalid UTF-8 is first replaced by U+FFFD, one for each
   // maximal invalid part, as Python's bytes.decode("utf-8", "replace").
   //
   // Cost: O(bytes) for ordinary text, O(bytes log bytes) for one huge word.
