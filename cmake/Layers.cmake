@@ -85,10 +85,16 @@ function(mw_benchmarks)
   endforeach()
 endfunction()
 
-# Adds a CTest of label `tools` that runs a Python script of scripts/.
+# mw_script_test(NAME [LABEL label] script [argument…])
+#
+# Adds a CTest that runs a Python script; its label is `tools` unless said otherwise.
 function(mw_script_test NAME)
-  add_test(NAME ${NAME} COMMAND Python3::Interpreter ${ARGN}
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "LABEL" "")
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL tools)
+  endif()
+  add_test(NAME ${NAME} COMMAND Python3::Interpreter ${ARG_UNPARSED_ARGUMENTS}
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${NAME} PROPERTIES LABELS tools TIMEOUT 300
-    ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1")
+  set_tests_properties(${NAME} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 1200
+    ENVIRONMENT "PYTHONDONTWRITEBYTECODE=1;MW_PLUGIN_PATH=${MW_DEPS_DIR}")
 endfunction()

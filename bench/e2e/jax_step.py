@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""A training step of the Llama shape in plain JAX: the peer of bench/e2e/sft_vs_jax.py.
+
+    pip install jax==0.10.2
+    python bench/e2e/jax_step.py --preset smollm2-135m --rows 4 --length 512 --steps 5
+
+Written as somebody who knows JAX would: one jitted function from (weights, moments,
+batch) to (loss, weights, moments), its state donated, float32, `lax.scan` over stacked
+layers, `jax.nn.dot_product_attention`, AdamW with decoupled decay and clipping by the
+global norm, as in `meshwright sft`'s defaults. Weights are random.
+
+Prints one JSON object a step, when its loss has arrived on the host: {step, loss,
+seconds, cpu_seconds}, and at the end {peak_rss_bytes, compile_seconds,
+start_to_first_step_seconds}. CPU seconds are those of all threads of this process.
+"""
+
+import argparse
+import functools
+import json
+import os
+import pathlib
+import re
+import resource
+import time
+
+PRESETS = pathlib.Path(__file__).resolve().parents[2] / "configs/models"
+
+
+def process_age_seconds():
+    """Seconds since this process started, imports included."""
+    fields = pathlib.Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
+    uptime = float(pathlib.Path("/proc/uptime").read_text().split()[0])
+    return uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def read_preset(name):
+    """The flat numbers of configs/models/NAME.yaml and its rope theta."""
+    text = (PRESETS / f"{name}.yaml").read_text()
+    if "family: llama" not in text:
+        raise SystemExit(f"error: preset {name} is not of the llama family")
+    if re.search(r"rope:.*type:", text):
+        raise SystemExit(f"error: preset {name} has scaled rotary positions; choose one without")
+    fields = dict(re.findall(r"^(\w+): *([^#{\n]+?) *$", text, re.M))
+    fields["theta"] = re.search(r"theta: *([0-9.e+]+)", text)[1]
+    return fields
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--preset", default="smollm2-135m")
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--compilation-cache", help="folder of JAX's persistent compilation cache")
+    options = parser.parse_args()
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    jax.config.update("jax_platforms", "cpu")
+    if options.compilation_cache:
+        jax.config.update("jax_compilation_cache_dir", options.compilation_cache)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+    preset = read_preset(options.preset)
+    layers, width, heads, kv_heads, head_dim, mlp, vocab = (
+        int(preset[key]) for key in ("num_layers", "hidden_size", "num_heads", "num_kv_heads",
+                                     "head_dim", "mlp_size", "vocab_size"))
+    eps, theta = float(preset["rms_norm_eps"]), float(preset["theta"])
+    tied = preset["tie_word_embeddings"] == "true"
+    rows, length = options.rows, options.length
+
+    def init(key):
+        keys = iter(jax.random.split(key, 9))
+
+        def normal(*shape):
+            return 0.02 * jax.random.normal(next(keys), shape, jnp.float32)
+
+        params = {
+            "embed": normal(vocab, width),
+            "norm": jnp.ones(width),
+            "layers": {
+                "norm1": jnp.ones((layers, width)),
+                "q": normal(layers, width, heads * head_dim),
+                "k": normal(layers, width, kv_heads * head_dim),
+                "v": normal(layers, width, kv_heads * head_dim),
+                "o": normal(layers, heads * head_dim, width),
+                "norm2": jnp.ones((layers, width)),
+                "gate": normal(layers, width, mlp),
+                "up": normal(layers, width, mlp),
+                "down": normal(layers, mlp, width),
+            },
+        }
+        if not tied:
+            params["head"] = normal(vocab, width)
+        return params
+
+    def rms_norm(x, scale):
+        return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + eps) * scale
+
+    frequencies = theta ** (-np.arange(0, head_dim, 2, dtype=np.float32) / head_dim)
+    angles = np.arange(length, dtype=np.float32)[:, None] * frequencies
+    cos, sin = np.cos(angles)[:, None, :], np.sin(angles)[:, None, :]
+
+    def rotate(x_BTNH):
+        a, b = jnp.split(x_BTNH, 2, axis=-1)
+        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+    def layer(x, p):
+        h = rms_norm(x, p["norm1"])
+        q = (h @ p["q"]).reshape(rows, length, heads, head_dim)
+        k = (h @ p["k"]).reshape(rows, length, kv_heads, head_dim)
+        v = (h @ p["v"]).reshape(rows, length, kv_heads, head_dim)
+        out = jax.nn.dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
+        x = x + out.reshape(rows, length, heads * head_dim) @ p["o"]
+        h = rms_norm(x, p["norm2"])
+        return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], None
+
+    def loss_of(params, tokens, targets):
+        x, _ = jax.lax.scan(layer, params["embed"][tokens], params["layers"])
+        logits = rms_norm(x, params["norm"]) @ params["embed" if tied else "head"].T
+        picked = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
+
+    rate, b1, b2, adam_eps, decay, clip = 1e-4, 0.9, 0.95, 1e-8, 0.1, 1.0
+
+    @functools.partial(jax.jit, donate_argnums=(0, 1, 2, 3))
+    def step(params, m, v, count, tokens, targets):
+        loss, grads = jax.value_and_grad(loss_of)(params, tokens, targets)
+        norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(grads)))
+        grads = jax.tree.map(lambda g: g * jnp.minimum(1.0, clip / norm), grads)
+        count = count + 1
+        m = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, m, grads)
+        v = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, v, grads)
+
+        def updated(path, p, m, v):
+            is_norm = "norm" in jax.tree_util.keystr(path)
+            change = m / (1 - b1**count) / (jnp.sqrt(v / (1 - b2**count)) + adam_eps)
+            return p - rate * (change + (0.0 if is_norm else decay) * p)
+
+        return loss, jax.tree_util.tree_map_with_path(updated, params, m, v), m, v, count
+
+    params = jax.jit(init)(jax.random.key(0))
+    zeros = jax.jit(lambda p: jax.tree.map(jnp.zeros_like, p))
+    m, v, count = zeros(params), zeros(params), jnp.float32(0)
+    generator = np.random.default_rng(0)
+
+    def batch():
+        ids = generator.integers(0, vocab, (rows, length + 1), dtype=np.int32)
+        return jnp.asarray(ids[:, :-1]), jnp.asarray(ids[:, 1:])
+
+    start = time.perf_counter()
+    compiled = step.lower(params, m, v, count, *batch()).compile()
+    compile_seconds = time.perf_counter() - start
+    first = None
+    for i in range(options.steps):
+        tokens, targets = batch()
+        start, cpu = time.perf_counter(), cpu_seconds()
+        loss, params, m, v, count = compiled(params, m, v, count, tokens, targets)
+        loss = float(loss)
+        # The loss may be there before the update is.
+        jax.block_until_ready(count)
+        jax.block_until_ready(params)
+        record = {"step": i + 1, "loss": round(loss, 4),
+                  "seconds": time.perf_counter() - start, "cpu_seconds": cpu_seconds() - cpu}
+        if first is None:
+            first = process_age_seconds()
+        print(json.dumps(record), flush=True)
+    memory = compiled.memory_analysis()
+    print(json.dumps({
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "compile_seconds": compile_seconds,
+        "start_to_first_step_seconds": first,
+        "temp_bytes": memory.temp_size_in_bytes if memory else None,
+        "jax": jax.__version__,
+    }), flush=True)
+
+
+if __name__ == "__main__":
+    main()
