@@ -1,1 +1,3 @@
-int main() { return 0; }
+#include "meshwright/tools/command_line.h"
+
+int main(int argc, char** argv) { return mw::tools::Main(argc, argv); }

@@ -1,0 +1,225 @@
+#include "meshwright/tools/command_line.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/status_macros.h"
+#include "meshwright/tools/commands.h"
+
+namespace mw::tools {
+namespace {
+
+struct CommandEntry {
+  const char* group;  // "" or the command that it belongs to
+  const char* name;
+  const char* description;
+  const char* examples;
+  std::unique_ptr<Command> (*make)();
+};
+
+constexpr CommandEntry kCommands[] = {
+    {"", "sft", "Fine-tunes a model on conversations, completions or text",
+     "  meshwright sft --model SmolLM2.gguf --data chats.jsonl --out run steps=100\n"
+     "  meshwright sft --model random:tiny-llama --data ids.jsonl --out run --json\n"
+     "  meshwright sft --model SmolLM2.gguf --data chats.jsonl --out run --resume",
+     MakeSftCommand},
+    {"", "eval", "Measures the loss of a model on a file",
+     "  meshwright eval --model run/checkpoints/latest --data heldout.jsonl --json",
+     MakeEvalCommand},
+    {"", "generate", "Continues a prompt or answers a chat",
+     "  meshwright generate --model SmolLM2.gguf --prompt 'The sea is' temperature=0\n"
+     "  meshwright generate --model run --chat chat.json --json max_new_tokens=64",
+     MakeGenerateCommand},
+    {"", "tokenize", "Turns lines of stdin into token ids, or back",
+     "  echo 'Hello there' | meshwright tokenize --model SmolLM2.gguf\n"
+     "  echo '[19556, 665]' | meshwright tokenize --model SmolLM2.gguf --decode",
+     MakeTokenizeCommand},
+    {"", "convert", "Converts between Hugging Face folders and GGUF files",
+     "  meshwright convert --model SmolLM2.gguf --out smollm2 --dtype bf16\n"
+     "  meshwright convert --model run/checkpoints/latest --out tuned.gguf",
+     MakeConvertCommand},
+    {"inspect", "forward", "Writes the logits and log-probabilities of a batch",
+     "  meshwright inspect forward --model MODEL --batch batch.safetensors --out l.safetensors",
+     MakeInspectForwardCommand},
+    {"inspect", "grad", "Writes the gradient of a batch that the optimizer would see",
+     "  meshwright inspect grad --model MODEL --batch batch.safetensors --out g.safetensors\n"
+     "  meshwright inspect grad --model MODEL --batch batch.safetensors --out g.safetensors \\\n"
+     "      --micro-batches 2,1,1 loss.z_loss=1e-4",
+     MakeInspectGradCommand},
+    {"inspect", "step", "Makes optimizer steps on one batch and writes the weights",
+     "  meshwright inspect step --model MODEL --batch batch.safetensors --steps 3 --out folder \\\n"
+     "      opt_type=sgd learning_rate=0.1 lr_schedule=constant",
+     MakeInspectStepCommand},
+    {"inspect", "program", "Prints a program of the training step",
+     "  meshwright inspect program --model random:tiny-llama --kernel first\n"
+     "  meshwright inspect program --model random:tiny-llama --kernel update --format specs",
+     MakeInspectProgramCommand},
+    {"inspect", "checkpoint", "Verifies a checkpoint and prints its manifest",
+     "  meshwright inspect checkpoint run/checkpoints/latest", MakeInspectCheckpointCommand},
+    {"inspect", "schedule", "Prints the learning rate of each update",
+     "  meshwright inspect schedule steps=10 lr_schedule=cosine warmup_steps=2",
+     MakeInspectScheduleCommand},
+};
+
+// Commands of later versions, so that asking for one is told apart from a slip.
+constexpr const char* kLaterCommands[] = {"grpo", "plan",  "bench", "diff",
+                                          "plot", "trace", "serve", "render"};
+
+struct Defined {
+  CLI::App* app;
+  std::unique_ptr<Command> command;
+};
+
+void AddCommonFlags(CLI::App& app, CommonFlags& flags) {
+  app.add_option("settings", flags.settings, "key=value: see docs/config.md")
+      ->option_text("KEY=VALUE ...");
+  app.add_option("--config", flags.config_file, "YAML file of settings")->option_text("FILE");
+  app.add_option("--device", flags.device, "cpu[:N], cpu-xla[:N], tpu, gpu or a plugin's path")
+      ->option_text("DEVICE");
+  app.add_option("--mesh", flags.mesh, "axis=size,…: one device only in this version")
+      ->option_text("AXES");
+  app.add_option("--rules", flags.rules, "sharding rules: need a mesh")->option_text("RULES");
+  app.add_flag("--json", flags.json, "JSON on stdout");
+  app.add_flag("--quiet", flags.quiet, "nothing on stderr but errors");
+}
+
+// There is no sharding yet: a mesh of one device is all that can be had.
+absl::Status CheckMesh(const CommonFlags& flags) {
+  if (!flags.rules.empty()) {
+    return absl::UnimplementedError(
+        "--rules need a mesh of several devices, which this version does not have");
+  }
+  for (size_t begin = 0; begin < flags.mesh.size();) {
+    const size_t end = std::min(flags.mesh.find(',', begin), flags.mesh.size());
+    const std::string axis = flags.mesh.substr(begin, end - begin);
+    const size_t equals = axis.find('=');
+    const std::string size = equals == std::string::npos ? "" : axis.substr(equals + 1);
+    if (equals == 0 || size.empty() || size.find_first_not_of("0123456789") != std::string::npos ||
+        size.find_first_not_of('0') == std::string::npos) {
+      return absl::InvalidArgumentError(fmt::format(
+          "--mesh {}: '{}' is not of the form axis=size with a positive size", flags.mesh, axis));
+    }
+    if (size.find_first_not_of('0') != size.size() - 1 || size.back() != '1') {
+      return absl::UnimplementedError(fmt::format(
+          "--mesh {}: this version runs on one device, so every axis has size 1", flags.mesh));
+    }
+    begin = end + 1;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunCommand(Command& command, const CommonFlags& flags) {
+  CommandContext context;
+  context.flags = flags;
+  MW_RETURN_IF_ERROR(CheckMesh(flags));
+  MW_ASSIGN_OR_RETURN(context.config, train::LoadConfig(flags.config_file, flags.settings));
+  return command.Run(context);
+}
+
+int Report(const absl::Status& status) {
+  if (status.ok()) return 0;
+  // One line, whatever a compiler or a library said.
+  std::string text(status.message());
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (char& c : text) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  std::fflush(stdout);
+  fmt::print(stderr, "error: {}\n", text);
+  return ExitStatus(status);
+}
+
+// A first word that is no command, before the parser gives its own opinion.
+absl::Status CheckCommandName(const std::string& group, const std::string& word) {
+  std::vector<std::string> known;
+  for (const CommandEntry& entry : kCommands) {
+    if (group == entry.group) known.emplace_back(entry.name);
+  }
+  if (group.empty()) known.emplace_back("inspect");
+  if (word.starts_with("-") || std::find(known.begin(), known.end(), word) != known.end()) {
+    return absl::OkStatus();
+  }
+  const std::string full = group.empty() ? word : group + " " + word;
+  for (const char* later : kLaterCommands) {
+    if (group.empty() && word == later) {
+      return absl::UnimplementedError(fmt::format("this version has no command {}; there are {}",
+                                                  full, fmt::join(known, ", ")));
+    }
+  }
+  return absl::InvalidArgumentError(fmt::format("unknown command '{}'; the nearest is {} of {}",
+                                                full, NearestName(word, known),
+                                                fmt::join(known, ", ")));
+}
+
+}  // namespace
+
+int ExitStatus(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return 0;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kDataLoss:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+int Main(int argc, const char* const* argv) {
+  if (argc >= 2) {
+    const std::string first = argv[1];
+    absl::Status named = CheckCommandName("", first);
+    if (named.ok() && first == "inspect" && argc >= 3) named = CheckCommandName(first, argv[2]);
+    if (!named.ok()) return Report(named);
+  }
+  CLI::App app("Post-training of language models on PJRT devices", "meshwright");
+  app.set_version_flag("--version", std::string("meshwright ") + MW_VERSION);
+  app.require_subcommand(1);
+  app.footer("`meshwright COMMAND --help` shows a command's flags and examples.");
+  CLI::App* inspect = app.add_subcommand("inspect", "Looks into single steps, programs and files");
+  inspect->require_subcommand(1);
+  CommonFlags flags;
+  std::vector<Defined> defined;
+  for (const CommandEntry& entry : kCommands) {
+    CLI::App& parent = *entry.group == '\0' ? app : *inspect;
+    CLI::App* sub = parent.add_subcommand(entry.name, entry.description);
+    defined.push_back({sub, entry.make()});
+    defined.back().command->Define(*sub);
+    AddCommonFlags(*sub, flags);
+    sub->footer(std::string("Examples:\n") + entry.examples);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForVersion&) {
+    fmt::print("meshwright {}\n", MW_VERSION);
+    return 0;
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    if (argc < 2) {
+      fmt::print(stderr, "{}", app.help());
+      return 2;
+    }
+    return Report(absl::InvalidArgumentError(e.what()));
+  }
+  for (const Defined& candidate : defined) {
+    if (candidate.app->parsed()) return Report(RunCommand(*candidate.command, flags));
+  }
+  return Report(absl::InternalError("no command was run"));
+}
+
+}  // namespace mw::tools

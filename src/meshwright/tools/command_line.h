@@ -1,0 +1,18 @@
+// The command line of `meshwright`.
+#ifndef MESHWRIGHT_TOOLS_COMMAND_LINE_H_
+#define MESHWRIGHT_TOOLS_COMMAND_LINE_H_
+
+#include "absl/status/status.h"
+
+namespace mw::tools {
+
+// Runs the program and returns its exit status: 0 ok, 1 a failed run, 2 bad usage or bad
+// input. An error is one line on stderr that begins "error: ".
+int Main(int argc, const char* const* argv);
+
+// The exit status for `status`; see Command.
+int ExitStatus(const absl::Status& status);
+
+}  // namespace mw::tools
+
+#endif  // MESHWRIGHT_TOOLS_COMMAND_LINE_H_

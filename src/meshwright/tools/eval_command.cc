@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/tools/commands.h"
+#include "meshwright/train/sft.h"
+#include "meshwright/train/training_data.h"
+
+namespace mw::tools {
+namespace {
+
+class EvalCommand : public Command {
+ public:
+  void Define(CLI::App& app) override {
+    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET")
+        ->required()
+        ->option_text("MODEL");
+    app.add_option("--data", data_, "JSONL file; may be given several times")
+        ->required()
+        ->allow_extra_args(false)
+        ->option_text("FILE");
+  }
+
+  absl::Status Run(const CommandContext& context) override {
+    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
+    MW_ASSIGN_OR_RETURN(const auto dataset, train::LoadTrainingData(model, data_, context.config));
+    for (const std::string& warning : dataset->report().Warnings()) context.Note(warning);
+    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
+                        train::MakeEngine(session.client, session.cache.get(), model,
+                                          context.config, /*weights_only=*/true));
+    MW_ASSIGN_OR_RETURN(const train::EvalMetrics metrics,
+                        train::Evaluate(*engine, dataset, context.config));
+    const int64_t tokens = std::llround(metrics.denominator);
+    if (context.flags.json) {
+      const nlohmann::ordered_json line = {
+          {"loss", metrics.Loss()}, {"perplexity", metrics.Perplexity()}, {"tokens", tokens}};
+      fmt::print("{}\n", line.dump());
+    } else {
+      fmt::print("loss {:.6f} nats per token  perplexity {:.4f}  {} tokens\n", metrics.Loss(),
+                 metrics.Perplexity(), tokens);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string model_;
+  std::vector<std::string> data_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeEvalCommand() { return std::make_unique<EvalCommand>(); }
+
+}  // namespace mw::tools

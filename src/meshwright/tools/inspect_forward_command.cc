@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/compile/program.h"
+#include "meshwright/io/safetensors.h"
+#include "meshwright/nn/lm_head.h"
+#include "meshwright/ops/constant.h"
+#include "meshwright/ops/reshape.h"
+#include "meshwright/tools/commands.h"
+#include "meshwright/train/batch_file.h"
+#include "meshwright/train/load_params.h"
+#include "meshwright/train/sft.h"
+
+namespace mw::tools {
+namespace {
+
+// weights, tokens, positions, segment_ids[, targets] → logits f32 [B,T,V][, logprobs f32
+// [B,T]], the latter of every target, whatever its mask.
+absl::StatusOr<compile::Program> BuildForward(const models::Model& model,
+                                              const models::ModelOptions& options,
+                                              DType weight_dtype, const Dims& dims,
+                                              bool with_targets) {
+  return compile::BuildProgram("forward", [&](graph::Graph& graph) {
+    nn::ParamMap params;
+    for (const nn::ParamSpec& spec : model.Params(options)) {
+      params[spec.name] = graph.AddParameter(TensorType(weight_dtype, spec.dims), spec.name);
+    }
+    const TensorType ids(DType::kS32, dims);
+    models::Inputs inputs;
+    inputs.tokens = graph.AddParameter(ids, "tokens");
+    inputs.positions = graph.AddParameter(ids, "positions");
+    inputs.segment_ids = graph.AddParameter(ids, "segment_ids");
+    const graph::Value hidden = model.Hidden(params, inputs, options);
+    const graph::Value logits = model.Logits(params, hidden, options);
+    std::vector<graph::Value> outputs = {
+        ops::Reshape(logits, {dims[0], dims[1], model.config().vocab_size})};
+    std::vector<std::string> names = {"logits"};
+    if (with_targets) {
+      const int64_t count = dims[0] * dims[1];
+      const graph::Value targets = ops::Reshape(graph.AddParameter(ids, "targets"), {count});
+      const graph::Value mask = ops::Full(graph, DType::kF32, {count}, 1.0);
+      const nn::TokenLogProbs log_probs = nn::ComputeTokenLogProbs(
+          hidden, model.HeadWeight(params), targets, mask, {.compute = options.compute()});
+      outputs.push_back(ops::Reshape(log_probs.log_prob, dims));
+      names.emplace_back("logprobs");
+    }
+    graph.SetOutputs(std::move(outputs), std::move(names));
+  });
+}
+
+class InspectForwardCommand : public Command {
+ public:
+  void Define(CLI::App& app) override {
+    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET")
+        ->required()
+        ->option_text("MODEL");
+    app.add_option("--batch", batch_, "batch as safetensors")->required()->option_text("FILE");
+    app.add_option("--out", out_, "safetensors file to write")->required()->option_text("FILE");
+  }
+
+  absl::Status Run(const CommandContext& context) override {
+    const models::ModelOptions& options = context.config.engine.model;
+    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
+    MW_ASSIGN_OR_RETURN(const train::BatchFile file,
+                        train::ReadBatchFile(batch_, model.config, /*require_targets=*/false));
+    const std::string folder = std::filesystem::absolute(out_).parent_path().string();
+    MW_RETURN_IF_ERROR(train::CheckWritable(folder));
+    MW_ASSIGN_OR_RETURN(
+        std::vector<HostTensor> params,
+        train::LoadParams(model, model.model->Params(options), context.config.engine.weight_dtype));
+    const data::Batch& batch = file.batch;
+    MW_ASSIGN_OR_RETURN(const compile::Program program,
+                        BuildForward(*model.model, options, context.config.engine.weight_dtype,
+                                     batch.tokens.dims(), file.has_targets));
+    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    absl::StatusOr<runtime::LoadedExecutable> executable =
+        session.cache ? session.cache->Compile(*session.client, program.stablehlo)
+                      : session.client->Compile(program.stablehlo);
+    MW_RETURN_IF_ERROR(train::RunFailure(executable.status()));
+
+    params.insert(params.end(), {batch.tokens, batch.positions, batch.segment_ids});
+    if (file.has_targets) params.push_back(batch.targets);
+    std::vector<runtime::Buffer> buffers;
+    std::vector<runtime::Buffer*> arguments;
+    buffers.reserve(params.size());
+    for (HostTensor& tensor : params) {
+      MW_ASSIGN_OR_RETURN(runtime::Buffer buffer, session.client->Upload(tensor));
+      buffers.push_back(std::move(buffer));
+      arguments.push_back(&buffers.back());
+      tensor = HostTensor();
+    }
+    auto results = executable->Execute(arguments);
+    MW_RETURN_IF_ERROR(train::RunFailure(results.status()));
+    std::map<std::string, HostTensor> tensors;
+    for (size_t i = 0; i < results->size(); ++i) {
+      auto tensor = (*results)[i].ToHost();
+      MW_RETURN_IF_ERROR(train::RunFailure(tensor.status()));
+      tensors[program.outputs[i].name] = *std::move(tensor);
+    }
+    MW_RETURN_IF_ERROR(io::MakeDirectories(folder));
+    MW_RETURN_IF_ERROR(io::WriteSafetensors(out_, tensors).status());
+    if (context.flags.json) fmt::print("{{}}\n");
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string model_;
+  std::string batch_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeInspectForwardCommand() {
+  return std::make_unique<InspectForwardCommand>();
+}
+
+}  // namespace mw::tools

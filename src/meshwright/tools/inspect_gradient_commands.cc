@@ -1,0 +1,200 @@
+// `inspect grad` and `inspect step`: one batch through the engine.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/io/atomic_directory.h"
+#include "meshwright/io/safetensors.h"
+#include "meshwright/tools/commands.h"
+#include "meshwright/train/batch_file.h"
+#include "meshwright/train/export_model.h"
+#include "meshwright/train/sft.h"
+
+namespace mw::tools {
+namespace {
+
+// The flags that both share and what they open.
+struct BatchRun {
+  std::string model_name;
+  std::string batch_path;
+  std::string out;
+  std::string loss;
+  std::string micro_batches = "1";
+
+  train::TrainConfig config;
+  train::OpenedModel model;
+  std::vector<data::Batch> batches;
+
+  void Define(CLI::App& app, const char* out_help, const char* out_text) {
+    app.add_option("--model", model_name, "HF folder, GGUF file, checkpoint or random:PRESET")
+        ->required()
+        ->option_text("MODEL");
+    app.add_option("--batch", batch_path, "batch as safetensors")->required()->option_text("FILE");
+    app.add_option("--out", out, out_help)->required()->option_text(out_text);
+    app.add_option("--loss", loss, "the same as loss.name=NAME")->option_text("NAME");
+    app.add_option("--micro-batches", micro_batches,
+                   "how many equal ones, or the rows of each: 2,1,1")
+        ->option_text("N|A,B,C");
+  }
+
+  absl::Status Open(const CommandContext& context) {
+    config = context.config;
+    if (!loss.empty()) {
+      MW_RETURN_IF_ERROR(train::SetConfigValue(config, "loss.name", loss, "--loss"));
+      MW_RETURN_IF_ERROR(config.Finish());
+    }
+    config.engine.on_notice = [&context](std::string_view sentence) { context.Note(sentence); };
+    MW_ASSIGN_OR_RETURN(model, train::OpenModel(model_name));
+    MW_ASSIGN_OR_RETURN(const train::BatchFile file,
+                        train::ReadBatchFile(batch_path, model.config, /*require_targets=*/true));
+    MW_ASSIGN_OR_RETURN(const std::vector<int64_t> rows,
+                        train::ParseMicroBatches(micro_batches, file.batch.tokens.dims()[0]));
+    batches = train::SplitBatch(file.batch, rows);
+    return absl::OkStatus();
+  }
+};
+
+// Tensors under their Hugging Face names: views of the stacked ones, layer by layer.
+std::map<std::string, HostTensor> Unstack(const std::vector<nn::ParamSpec>& specs,
+                                          const std::vector<HostTensor>& tensors) {
+  std::map<std::string, HostTensor> named;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!specs[i].stacked) {
+      named[specs[i].hf_names.front()] = tensors[i];
+      continue;
+    }
+    const Dims dims(tensors[i].dims().begin() + 1, tensors[i].dims().end());
+    const size_t bytes = tensors[i].num_bytes() / specs[i].hf_names.size();
+    for (size_t layer = 0; layer < specs[i].hf_names.size(); ++layer) {
+      named[specs[i].hf_names[layer]] = HostTensor::View(
+          tensors[i].dtype(), dims, tensors[i].bytes() + layer * bytes, tensors[i].owner());
+    }
+  }
+  return named;
+}
+
+absl::Status Accumulate(train::Engine& engine, const std::vector<data::Batch>& batches) {
+  for (const data::Batch& batch : batches) MW_RETURN_IF_ERROR(engine.FwdBwd(batch));
+  return absl::OkStatus();
+}
+
+class InspectGradCommand : public Command {
+ public:
+  void Define(CLI::App& app) override { run_.Define(app, "safetensors file to write", "FILE"); }
+
+  absl::Status Run(const CommandContext& context) override {
+    MW_RETURN_IF_ERROR(run_.Open(context));
+    const std::string folder = std::filesystem::absolute(run_.out).parent_path().string();
+    MW_RETURN_IF_ERROR(train::CheckWritable(folder));
+    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
+                        train::MakeEngine(session.client, session.cache.get(), run_.model,
+                                          run_.config, /*weights_only=*/true));
+    MW_RETURN_IF_ERROR(train::RunFailure(Accumulate(*engine, run_.batches)));
+    auto readout = engine->ReadGradients();
+    MW_RETURN_IF_ERROR(train::RunFailure(readout.status()));
+    MW_RETURN_IF_ERROR(io::MakeDirectories(folder));
+    MW_RETURN_IF_ERROR(
+        io::WriteSafetensors(run_.out, Unstack(engine->params(), readout->gradients)).status());
+    if (context.flags.json) {
+      const nlohmann::ordered_json line = {{"loss", readout->loss},
+                                           {"nll", readout->nll},
+                                           {"denominator", readout->denominator},
+                                           {"grad_norm", readout->grad_norm},
+                                           {"micro_batches", run_.batches.size()}};
+      fmt::print("{}\n", line.dump());
+    } else {
+      fmt::print("loss {:.6f}  denominator {:g}  grad_norm {:.6f}\n", readout->loss,
+                 readout->denominator, readout->grad_norm);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  BatchRun run_;
+};
+
+class InspectStepCommand : public Command {
+ public:
+  void Define(CLI::App& app) override {
+    run_.Define(app, "folder to write the weights to, in Hugging Face's format", "DIR");
+    app.add_option("--steps", steps_, "updates to make; also steps= where that is not given")
+        ->option_text("N");
+  }
+
+  absl::Status Run(const CommandContext& context) override {
+    if (steps_ < 1) {
+      return absl::InvalidArgumentError(fmt::format("--steps must be at least 1, not {}", steps_));
+    }
+    MW_RETURN_IF_ERROR(run_.Open(context));
+    if (!StepsAreSet(context.flags)) {
+      run_.config.steps = steps_;
+      MW_RETURN_IF_ERROR(run_.config.Finish());
+    }
+    std::error_code error;
+    if (io::FileExists(run_.out) && !std::filesystem::is_empty(run_.out, error)) {
+      return absl::FailedPreconditionError(
+          fmt::format("{} exists and is not an empty folder: give another --out", run_.out));
+    }
+    MW_RETURN_IF_ERROR(train::CheckWritable(run_.out));
+    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
+                        train::MakeEngine(session.client, session.cache.get(), run_.model,
+                                          run_.config, /*weights_only=*/false));
+    if (const absl::Status status = Step(*engine, context); !status.ok()) {
+      return train::RunFailure(status);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static bool StepsAreSet(const CommonFlags& flags) {
+    if (!flags.config_file.empty()) return true;
+    for (const std::string& setting : flags.settings) {
+      if (setting.starts_with("steps=")) return true;
+    }
+    return false;
+  }
+
+  absl::Status Step(train::Engine& engine, const CommandContext& context) {
+    const std::unique_ptr<train::MetricSink> sink =
+        context.flags.json ? train::MakeJsonStreamSink(stdout)
+                           : train::MakeConsoleSink(stdout, false, steps_);
+    for (int64_t i = 0; i < steps_; ++i) {
+      MW_RETURN_IF_ERROR(Accumulate(engine, run_.batches));
+      MW_RETURN_IF_ERROR(engine.Update());
+      MW_ASSIGN_OR_RETURN(const std::vector<train::StepMetrics> metrics, engine.TakeMetrics(true));
+      for (const train::StepMetrics& step : metrics) {
+        MW_RETURN_IF_ERROR(sink->Write(step.ToRecord()));
+      }
+    }
+    MW_RETURN_IF_ERROR(sink->Flush());
+    MW_ASSIGN_OR_RETURN(const std::vector<HostTensor> params, engine.Params());
+    MW_ASSIGN_OR_RETURN(const std::unique_ptr<io::AtomicDirectory> folder,
+                        io::AtomicDirectory::Create(run_.out));
+    train::ExportOptions options;
+    options.tokenizer_from = &run_.model;
+    MW_RETURN_IF_ERROR(
+        train::ExportHf(folder->path(), run_.model.config, engine.params(), params, options)
+            .status());
+    return folder->Publish();
+  }
+
+  BatchRun run_;
+  int64_t steps_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeInspectGradCommand() { return std::make_unique<InspectGradCommand>(); }
+std::unique_ptr<Command> MakeInspectStepCommand() { return std::make_unique<InspectStepCommand>(); }
+
+}  // namespace mw::tools

@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/status_macros.h"
+#include "meshwright/tools/commands.h"
+#include "meshwright/train/open_model.h"
+#include "meshwright/train/step_programs.h"
+#include "meshwright/train/training_data.h"
+
+namespace mw::tools {
+namespace {
+
+const std::vector<std::string> kKernels = {"first", "accum", "update", "eval"};
+const std::vector<std::string> kFormats = {"stablehlo", "graph", "specs", "census"};
+
+absl::Status CheckName(const char* flag, const std::string& name,
+                       const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{} '{}' is unknown; the nearest is {} of {}", flag,
+                                                name, NearestName(name, known),
+                                                fmt::join(known, ", ")));
+}
+
+nlohmann::ordered_json SpecsJson(const compile::Program& program) {
+  nlohmann::ordered_json inputs = nlohmann::ordered_json::array();
+  for (const compile::ProgramInput& input : program.inputs) {
+    nlohmann::ordered_json spec = {{"name", input.name},
+                                   {"dtype", std::string(DTypeName(input.type.dtype))},
+                                   {"dims", input.type.dims}};
+    if (input.donated_to_output >= 0) {
+      spec["donated_to"] = program.outputs[static_cast<size_t>(input.donated_to_output)].name;
+    }
+    inputs.push_back(std::move(spec));
+  }
+  nlohmann::ordered_json outputs = nlohmann::ordered_json::array();
+  for (const compile::ProgramOutput& output : program.outputs) {
+    outputs.push_back({{"name", output.name},
+                       {"dtype", std::string(DTypeName(output.type.dtype))},
+                       {"dims", output.type.dims}});
+  }
+  return {{"program", program.name}, {"inputs", inputs}, {"outputs", outputs}};
+}
+
+class InspectProgramCommand : public Command {
+ public:
+  void Define(CLI::App& app) override {
+    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET")
+        ->required()
+        ->option_text("MODEL");
+    app.add_option("--kernel", kernel_, "first, accum, update or eval")->option_text("NAME");
+    app.add_option("--format", format_,
+                   "stablehlo, graph (before lowering), specs (inputs and outputs) or census "
+                   "(collectives)")
+        ->option_text("NAME");
+  }
+
+  absl::Status Run(const CommandContext& context) override {
+    constexpr std::string_view kSuffix = "_kernel";
+    if (kernel_.ends_with(kSuffix)) kernel_.resize(kernel_.size() - kSuffix.size());
+    MW_RETURN_IF_ERROR(CheckName("--kernel", kernel_, kKernels));
+    MW_RETURN_IF_ERROR(CheckName("--format", format_, kFormats));
+    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
+    const train::TrainConfig& config = context.config;
+    MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config, config.data.max_target_length));
+    MW_ASSIGN_OR_RETURN(const compile::Program program, Build(*model.model, config));
+    if (format_ == "stablehlo") {
+      fmt::print("{}\n", program.stablehlo);
+    } else if (format_ == "graph") {
+      fmt::print("{}\n", program.graph_text);
+    } else if (format_ == "specs") {
+      fmt::print("{}\n", SpecsJson(program).dump(context.flags.json ? -1 : 1));
+    } else {
+      // One device: nothing is communicated.
+      const nlohmann::ordered_json census = {{"program", program.name},
+                                             {"collectives", nlohmann::ordered_json::array()}};
+      fmt::print("{}\n", census.dump());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<compile::Program> Build(const models::Model& model,
+                                         const train::TrainConfig& config) const {
+    const train::BatchShape shape{config.data.batch_size, config.data.max_target_length};
+    if (kernel_ == "first") return train::BuildFirstKernel(model, config.engine, shape);
+    if (kernel_ == "accum") return train::BuildAccumKernel(model, config.engine, shape);
+    if (kernel_ == "eval") return train::BuildEvalKernel(model, config.engine, shape);
+    return train::BuildUpdateKernel(model.Params(config.engine.model), config.engine);
+  }
+
+  std::string model_;
+  std::string kernel_ = "first";
+  std::string format_ = "stablehlo";
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeInspectProgramCommand() {
+  return std::make_unique<InspectProgramCommand>();
+}
+
+}  // namespace mw::tools

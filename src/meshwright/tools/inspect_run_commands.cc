@@ -1,0 +1,101 @@
+// `inspect checkpoint` and `inspect schedule`.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/io/file_util.h"
+#include "meshwright/tools/commands.h"
+#include "meshwright/train/checkpoint.h"
+#include "meshwright/train/lr_schedule.h"
+
+namespace mw::tools {
+namespace {
+
+class InspectCheckpointCommand : public Command {
+ public:
+  void Define(CLI::App& app) override {
+    app.add_option("dir", dir_, "a run's folder or one of its checkpoints")
+        ->required()
+        ->option_text("DIR");
+  }
+
+  absl::Status Run(const CommandContext& context) override {
+    std::string dir = dir_;
+    if (!io::IsDirectory(dir)) {
+      return absl::NotFoundError(fmt::format("{} is not a folder", dir));
+    }
+    if (!io::FileExists(dir + "/manifest.json")) {
+      std::vector<std::string> notes;
+      MW_ASSIGN_OR_RETURN(const std::optional<train::FoundCheckpoint> found,
+                          train::FindLatestCheckpoint(dir, &notes));
+      for (const std::string& note : notes) context.Note(note);
+      if (!found) {
+        return absl::NotFoundError(fmt::format("{} is no checkpoint and has none", dir_));
+      }
+      dir = found->dir;
+    }
+    MW_ASSIGN_OR_RETURN(const train::CheckpointState state, train::LoadCheckpoint(dir));
+    MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(dir + "/manifest.json"));
+    const auto manifest = nlohmann::ordered_json::parse(text, nullptr, false);
+    if (manifest.is_discarded()) {
+      return absl::DataLossError(fmt::format("{}/manifest.json is no JSON", dir));
+    }
+    if (context.flags.json) {
+      const nlohmann::ordered_json line = {
+          {"dir", dir},          {"step", state.engine.step},
+          {"verified", true},    {"num_skipped_steps", state.engine.num_skipped_steps},
+          {"seed", state.seed},  {"metadata", state.metadata},
+          {"manifest", manifest}};
+      fmt::print("{}\n", line.dump());
+    } else {
+      fmt::print("{}: step {}, every file is what was written\n{}\n", dir, state.engine.step,
+                 manifest.dump(1));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string dir_;
+};
+
+class InspectScheduleCommand : public Command {
+ public:
+  void Define(CLI::App&) override {}
+
+  absl::Status Run(const CommandContext& context) override {
+    const train::ScheduleOptions& schedule = context.config.engine.schedule;
+    nlohmann::ordered_json rates = nlohmann::ordered_json::array();
+    for (int64_t i = 0; i < context.config.steps; ++i) {
+      const double rate = train::LearningRate(schedule, i);
+      if (context.flags.json) {
+        rates.push_back(rate);
+      } else {
+        fmt::print("{} {:g}\n", i + 1, rate);
+      }
+    }
+    if (context.flags.json) {
+      const nlohmann::ordered_json line = {{"lr_schedule", schedule.lr_schedule},
+                                           {"steps", context.config.steps},
+                                           {"learning_rate", rates}};
+      fmt::print("{}\n", line.dump());
+    }
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeInspectCheckpointCommand() {
+  return std::make_unique<InspectCheckpointCommand>();
+}
+std::unique_ptr<Command> MakeInspectScheduleCommand() {
+  return std::make_unique<InspectScheduleCommand>();
+}
+
+}  // namespace mw::tools

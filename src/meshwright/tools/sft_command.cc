@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/tools/commands.h"
+#include "meshwright/train/sft.h"
+
+namespace mw::tools {
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+// SIGINT and SIGTERM ask the run to stop; a second one ends the process.
+class StopSignals {
+ public:
+  StopSignals() {
+    stop_requested = false;
+    struct sigaction action = {};
+    action.sa_handler = [](int) { stop_requested = true; };
+    action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &old_int_);
+    sigaction(SIGTERM, &action, &old_term_);
+  }
+  ~StopSignals() {
+    sigaction(SIGINT, &old_int_, nullptr);
+    sigaction(SIGTERM, &old_term_, nullptr);
+  }
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  struct sigaction old_int_ = {};
+  struct sigaction old_term_ = {};
+};
+
+// Passes on every period-th step, the first and the last.
+class PeriodicSink : public train::MetricSink {
+ public:
+  PeriodicSink(std::unique_ptr<train::MetricSink> sink, int64_t period, int64_t last_step)
+      : sink_(std::move(sink)), period_(period), last_step_(last_step) {}
+
+  absl::Status Write(const train::MetricRecord& record) override {
+    const bool shown = first_ || record.step % period_ == 0 || record.step == last_step_;
+    first_ = false;
+    return shown ? sink_->Write(record) : absl::OkStatus();
+  }
+  absl::Status Flush() override { return sink_->Flush(); }
+
+ private:
+  std::unique_ptr<train::MetricSink> sink_;
+  int64_t period_;
+  int64_t last_step_;
+  bool first_ = true;
+};
+
+class SftCommand : public Command {
+ public:
+  void Define(CLI::App& app) override {
+    app.add_option("--model", options_.model, "HF folder, GGUF file, checkpoint or random:PRESET")
+        ->required()
+        ->option_text("MODEL");
+    app.add_option("--data", options_.data, "JSONL file; may be given several times")
+        ->required()
+        ->allow_extra_args(false)
+        ->option_text("FILE");
+    app.add_option("--eval-data", options_.eval_data, "JSONL file measured before and after")
+        ->option_text("FILE");
+    app.add_option("--out", options_.out, "folder of the run")->required()->option_text("DIR");
+    app.add_flag("--resume", options_.resume, "continue the newest checkpoint of --out");
+  }
+
+  absl::Status Run(const CommandContext& context) override {
+    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    const CommonFlags& flags = context.flags;
+    const int64_t log_period = context.config.log_period;
+    options_.note = [&](std::string_view sentence) { context.Note(sentence); };
+    options_.make_console_sink =
+        [&, log_period](int64_t total_steps) -> std::unique_ptr<train::MetricSink> {
+      if (flags.json) return train::MakeJsonStreamSink(stdout);
+      if (flags.quiet) return nullptr;
+      if (isatty(STDERR_FILENO)) return train::MakeConsoleSink(stderr, true, total_steps);
+      return std::make_unique<PeriodicSink>(train::MakeConsoleSink(stdout, false, total_steps),
+                                            log_period, total_steps);
+    };
+    options_.on_eval = [&](int64_t step, const train::EvalMetrics& metrics) {
+      if (flags.json) {
+        const nlohmann::ordered_json line = {{"step", step},
+                                             {"eval/loss", metrics.Loss()},
+                                             {"eval/perplexity", metrics.Perplexity()},
+                                             {"eval/tokens", metrics.denominator}};
+        fmt::print("{}\n", line.dump());
+      } else if (!flags.quiet) {
+        fmt::print("after {} steps: eval loss {:.4f}  perplexity {:.2f}\n", step, metrics.Loss(),
+                   metrics.Perplexity());
+      }
+      std::fflush(stdout);
+    };
+    const StopSignals signals;
+    MW_ASSIGN_OR_RETURN(const train::SftResult result,
+                        train::RunSft(session.client, session.cache.get(), context.config, options_,
+                                      stop_requested));
+    if (result.last_step > result.first_step || result.stopped) {
+      context.Note(fmt::format(
+          "{} after step {}{}", result.stopped ? "stopped" : "finished", result.last_step,
+          result.checkpoint.empty() ? std::string() : "; saved as " + result.checkpoint));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  train::SftOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> MakeSftCommand() { return std::make_unique<SftCommand>(); }
+
+}  // namespace mw::tools
