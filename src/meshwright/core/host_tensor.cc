@@ -117,19 +117,37 @@ HostTensor HostTensor::Reshape(Dims dims) const {
 HostTensor HostTensor::ConvertTo(DType dtype) const {
   if (dtype == dtype_) return *this;
   HostTensor out = Empty(dtype, dims_);
+  ConvertInto(dtype, {out.mutable_bytes(), out.num_bytes()});
+  return out;
+}
+
+void HostTensor::ConvertInto(DType dtype, std::span<std::byte> bytes) const {
+  HostTensor out = View(dtype, dims_, bytes.data(), nullptr);
+  MW_CHECK(bytes.size() == out.num_bytes());
   const int64_t n = num_elements();
+  if (n == 0) return;
+  if (dtype == dtype_) {
+    std::memcpy(bytes.data(), data_, bytes.size());
+    return;
+  }
+  const auto convert = [&]<typename From, typename To>(const From* from, To* to, auto one) {
+    for (int64_t i = 0; i < n; ++i) to[i] = one(from[i]);
+  };
   if (dtype_ == DType::kBF16 && dtype == DType::kF32) {
-    auto from = as<uint16_t>();
-    auto to = out.mutable_as<float>();
-    for (int64_t i = 0; i < n; ++i) to[i] = BFloat16ToFloat(from[i]);
+    convert(as<uint16_t>().data(), out.mutable_as<float>().data(),
+            [](uint16_t v) { return BFloat16ToFloat(v); });
   } else if (dtype_ == DType::kF32 && dtype == DType::kBF16) {
-    auto from = as<float>();
-    auto to = out.mutable_as<uint16_t>();
-    for (int64_t i = 0; i < n; ++i) to[i] = FloatToBFloat16(from[i]);
+    convert(as<float>().data(), out.mutable_as<uint16_t>().data(),
+            [](float v) { return FloatToBFloat16(v); });
+  } else if (dtype_ == DType::kF16 && dtype == DType::kF32) {
+    convert(as<uint16_t>().data(), out.mutable_as<float>().data(),
+            [](uint16_t v) { return Float16ToFloat(v); });
+  } else if (dtype_ == DType::kF32 && dtype == DType::kF16) {
+    convert(as<float>().data(), out.mutable_as<uint16_t>().data(),
+            [](float v) { return FloatToFloat16(v); });
   } else {
     for (int64_t i = 0; i < n; ++i) StoreElement(out, i, LoadElement(*this, i));
   }
-  return out;
 }
 
 }  // namespace mw

@@ -57,6 +57,9 @@ class HostTensor {
   // A converted copy (float formats among each other, integers to any); the same
   // tensor when the dtype is already `dtype`. bf16 and f16 round to nearest even.
   HostTensor ConvertTo(DType dtype) const;
+  // As ConvertTo, into memory of the caller's. REQUIRES: `out` is aligned for `dtype`
+  // and has the bytes of num_elements() of them.
+  void ConvertInto(DType dtype, std::span<std::byte> out) const;
 
  private:
   DType dtype_ = DType::kF32;

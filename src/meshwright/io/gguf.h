@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,8 @@ class GgufFile : public TensorSource {
   absl::StatusOr<TensorInfo> info(std::string_view name) const override;
   // Plain types: a view. Quantized types: dequantized to an owned f32 tensor.
   absl::StatusOr<HostTensor> Read(std::string_view name) const override;
+  absl::Status ReadInto(std::string_view name, DType dtype,
+                        std::span<std::byte> out) const override;
 
   uint32_t version() const { return version_; }
   const GgufMetadata& metadata() const { return metadata_; }

@@ -373,4 +373,35 @@ absl::StatusOr<HostTensor> GgufFile::Read(std::string_view name) const {
   return copy;
 }
 
+absl::Status GgufFile::ReadInto(std::string_view name, DType dtype,
+                                std::span<std::byte> out) const {
+  const auto it = entries_.find(name);
+  if (it == entries_.end()) return NoSuchTensor(name);
+  const Entry& entry = it->second;
+  if (entry.type->dequantize_block == nullptr) return TensorSource::ReadInto(name, dtype, out);
+  MW_RETURN_IF_ERROR(CheckSize(name, entry.dims, dtype, out));
+  const std::span<const std::byte> bytes = file_->bytes().subspan(entry.begin, entry.bytes);
+  if (dtype == DType::kF32) {
+    Dequantize(*entry.type, bytes, {reinterpret_cast<float*>(out.data()), out.size() / 4});
+    return absl::OkStatus();
+  }
+  // By way of a piece that stays in the cache.
+  constexpr size_t kBlocks = 64;
+  const size_t block_bytes = static_cast<size_t>(entry.type->block_bytes);
+  std::vector<float> piece;
+  for (size_t begin = 0, written = 0; begin < bytes.size();) {
+    const size_t blocks = std::min(kBlocks, (bytes.size() - begin) / block_bytes);
+    piece.resize(blocks * static_cast<size_t>(entry.type->block_elements));
+    Dequantize(*entry.type, bytes.subspan(begin, blocks * block_bytes), piece);
+    const HostTensor view =
+        HostTensor::View(DType::kF32, {static_cast<int64_t>(piece.size())},
+                         reinterpret_cast<const std::byte*>(piece.data()), nullptr);
+    const size_t size = piece.size() * ByteSize(dtype);
+    view.ConvertInto(dtype, out.subspan(written, size));
+    begin += blocks * block_bytes;
+    written += size;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace mw::io

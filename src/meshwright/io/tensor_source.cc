@@ -19,6 +19,23 @@ bool TensorSource::Contains(std::string_view name) const {
   return std::binary_search(names().begin(), names().end(), name);
 }
 
+absl::Status TensorSource::ReadInto(std::string_view name, DType dtype,
+                                    std::span<std::byte> out) const {
+  MW_ASSIGN_OR_RETURN(const HostTensor tensor, Read(name));
+  MW_RETURN_IF_ERROR(CheckSize(name, tensor.dims(), dtype, out));
+  tensor.ConvertInto(dtype, out);
+  return absl::OkStatus();
+}
+
+absl::Status TensorSource::CheckSize(std::string_view name, const Dims& dims, DType dtype,
+                                     std::span<std::byte> out) const {
+  const size_t bytes = static_cast<size_t>(NumElements(dims)) * ByteSize(dtype);
+  if (out.size() == bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" as {}{} takes {} bytes, not {}",
+                                                path(), name, DTypeName(dtype), DimsToString(dims),
+                                                bytes, out.size()));
+}
+
 absl::Status TensorSource::NoSuchTensor(std::string_view name) const {
   if (names().empty()) {
     return absl::NotFoundError(fmt::format("{}: no tensor \"{}\"; it has none", path(), name));

@@ -2,7 +2,9 @@
 #ifndef MESHWRIGHT_IO_TENSOR_SOURCE_H_
 #define MESHWRIGHT_IO_TENSOR_SOURCE_H_
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,11 +43,19 @@ class TensorSource {
   // A view of the mapped file where the bytes are usable as they are; else a
   // converted (dequantized, realigned) copy. The tensor keeps the file mapped.
   virtual absl::StatusOr<HostTensor> Read(std::string_view name) const = 0;
+  // As Read, converted to `dtype` straight into `out`: no copy of the whole tensor in
+  // between (unless the file has it unaligned).
+  // REQUIRES: `out` is aligned for `dtype`.
+  // Errors: also InvalidArgument when `out` has not the tensor's size.
+  virtual absl::Status ReadInto(std::string_view name, DType dtype, std::span<std::byte> out) const;
 
   bool Contains(std::string_view name) const;
 
  protected:
   absl::Status NoSuchTensor(std::string_view name) const;
+  // InvalidArgument unless `out` has the bytes of `dtype`s of these dims.
+  absl::Status CheckSize(std::string_view name, const Dims& dims, DType dtype,
+                         std::span<std::byte> out) const;
 };
 
 // Opens a Hugging Face folder, a .safetensors file, a *.safetensors.index.json or
