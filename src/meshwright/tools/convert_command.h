@@ -12,14 +12,14 @@ namespace mw::tools {
 struct ConvertArgs {
   std::string model;
   std::string out;    // a name that ends in .gguf is a GGUF file, any other a folder
-  std::string dtype;  // f32, bf16, f16; empty: as stored, f32 for quantized or mixed ones
+  std::string dtype;  // f32, bf16, f16; empty: the narrowest that is exact
   bool json = false;
 };
 
 // Writes the model to `args.out`, complete or not at all, and a line about it to
 // `out`: with `json` {"tensors", "bytes"}. Holds one tensor at a time.
 // Errors: InvalidArgument for an unknown dtype; FailedPrecondition when `args.out`
-// exists and is not such a model (nothing else is ever replaced); what reading and writing report.
+// exists and is not an empty folder; what reading and writing report.
 absl::Status RunConvert(const ConvertArgs& args, std::ostream& out);
 
 }  // namespace mw::tools

@@ -13,11 +13,12 @@ namespace mw::tools {
 struct TokenizeArgs {
   std::string model;
   bool decode = false;             // lines are JSON arrays of ids, output is text
+  bool json = false;               // with `decode`: each text as a JSON string
   bool add_special_tokens = true;  // what the tokenizer puts around a text
 };
 
 // Writes one line for each line of `in`: a JSON array of ids, or with `decode` the
-// text as a JSON string (it may contain line breaks).
+// tokens' bytes (with `json` a JSON string, where invalid UTF-8 becomes U+FFFD).
 // Errors: InvalidArgument naming the line for input that is no array of ids; what
 // loading the tokenizer reports.
 absl::Status RunTokenize(const TokenizeArgs& args, std::istream& in, std::ostream& out);

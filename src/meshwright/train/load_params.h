@@ -36,14 +36,19 @@ absl::StatusOr<std::vector<HostTensor>> LoadParams(const OpenedModel& opened,
 // no float type, unknown to the model, or a tied head that differs from the embedding.
 absl::Status CheckWeights(const OpenedModel& opened, const std::vector<nn::ParamSpec>& specs);
 
-// One tensor under its Hugging Face name, with the rows in that format's order; a
+// One tensor of `spec`, under its Hugging Face name and with the rows in that format's
+// order, in the dtype of the file (f32 for quantized tensors and random: models): a
 // view of the mapped file where the bytes are usable as they are.
-// `dims` are the tensor's; `init` matters to random: models only.
-absl::StatusOr<HostTensor> LoadTensor(const OpenedModel& opened, const std::string& hf_name,
-                                      const Dims& dims, const nn::Init& init, DType dtype);
+// REQUIRES: `hf_name` is one of spec.hf_names.
+absl::StatusOr<HostTensor> LoadTensor(const OpenedModel& opened, const nn::ParamSpec& spec,
+                                      const std::string& hf_name);
 
-// The dtype that every tensor of the file is stored in, else f32, which holds them
-// all. Quantized tensors count as f32; so do random: models.
+// The dims of each of the spec's Hugging Face tensors.
+Dims HfDims(const nn::ParamSpec& spec);
+
+// The narrowest of f32, bf16 and f16 that keeps the model exactly: the dtype of its
+// matrices when they share one and the vectors' values fit, else f32. Quantized
+// tensors count as f32, and so do random: models.
 absl::StatusOr<DType> StoredDType(const OpenedModel& opened);
 
 }  // namespace mw::train

@@ -2,6 +2,8 @@
 #ifndef MESHWRIGHT_TRAIN_TOKENIZER_SOURCE_H_
 #define MESHWRIGHT_TRAIN_TOKENIZER_SOURCE_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/data/chat_template.h"
@@ -24,6 +26,10 @@ absl::StatusOr<data::Tokenizer> LoadTokenizer(const OpenedModel& opened);
 // Errors: NotFound when it has none; InvalidArgument when it cannot be parsed.
 absl::StatusOr<data::ChatTemplate> LoadChatTemplate(const OpenedModel& opened,
                                                     const data::Tokenizer& tokenizer);
+
+// The Jinja source of that template; "" when the model has none.
+absl::StatusOr<std::string> ChatTemplateSource(const OpenedModel& opened,
+                                               const data::Tokenizer& tokenizer);
 
 // The tokenizer as data sets want it.
 using TokenizerEncoder = data::TokenizerTextEncoder;

@@ -1,0 +1,183 @@
+#include "meshwright/train/open_model.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/io/file_util.h"
+#include "meshwright/io/gguf.h"
+#include "meshwright/io/hf_folder.h"
+#include "meshwright/models/gguf_config.h"
+#include "meshwright/models/hf_config.h"
+#include "meshwright/models/presets.h"
+#include "meshwright/models/registry.h"
+
+namespace mw::train {
+namespace {
+
+constexpr std::string_view kRandomPrefix = "random:";
+constexpr const char* kRopeFreqs = "rope_freqs.weight";
+
+template <typename T>
+std::optional<T> ParseWhole(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// The status with `path` in front, unless the message names it already.
+absl::Status InFile(const absl::Status& status, const std::string& path) {
+  const std::string message(status.message());
+  if (status.ok() || message.find(path) != std::string::npos) return status;
+  return absl::Status(status.code(), fmt::format("{}: {}", path, message));
+}
+
+template <typename T>
+std::optional<T> Found(absl::StatusOr<T> value) {
+  return value.ok() ? std::optional<T>(*std::move(value)) : std::nullopt;
+}
+
+absl::StatusOr<models::ModelConfig> ReadGgufConfig(const io::GgufFile& file) {
+  const io::GgufMetadata& metadata = file.metadata();
+  models::GgufLookup lookup;
+  lookup.string = [&](std::string_view key) { return Found(metadata.GetString(key)); };
+  lookup.integer = [&](std::string_view key) { return Found(metadata.GetInt(key)); };
+  lookup.number = [&](std::string_view key) { return Found(metadata.GetFloat(key)); };
+  lookup.array_size = [&](std::string_view key) -> std::optional<int64_t> {
+    const io::GgufValue* value = metadata.Find(key);
+    if (value == nullptr || value->type != io::GgufType::kArray) return std::nullopt;
+    return static_cast<int64_t>(value->size());
+  };
+  lookup.has_tensor = [&](std::string_view name) { return file.Contains(name); };
+  if (file.Contains(kRopeFreqs)) {
+    MW_ASSIGN_OR_RETURN(const HostTensor factors, file.Read(kRopeFreqs));
+    const HostTensor floats = factors.ConvertTo(DType::kF32);
+    lookup.rope_freq_factors.assign(floats.as<float>().begin(), floats.as<float>().end());
+  }
+  return models::ModelConfigFromGguf(lookup);
+}
+
+absl::StatusOr<OpenedModel> OpenRandom(const std::string& text) {
+  const std::string_view rest = std::string_view(text).substr(kRandomPrefix.size());
+  const size_t colon = rest.find(':');
+  OpenedModel opened;
+  opened.kind = OpenedModel::Kind::kRandom;
+  if (colon != std::string_view::npos) {
+    const auto seed = ParseWhole<uint64_t>(rest.substr(colon + 1));
+    if (!seed) {
+      return absl::InvalidArgumentError(
+          fmt::format("model {}: the seed \"{}\" is no whole number from 0 to 2^64-1; write "
+                      "random:PRESET[:SEED]",
+                      text, rest.substr(colon + 1)));
+    }
+    opened.random_seed = *seed;
+  }
+  const auto config = models::LoadPreset(rest.substr(0, colon));
+  if (!config.ok()) return InFile(config.status(), text);
+  opened.config = *config;
+  return opened;
+}
+
+absl::StatusOr<OpenedModel> OpenGguf(const std::string& path) {
+  OpenedModel opened;
+  opened.kind = OpenedModel::Kind::kGguf;
+  opened.path = path;
+  MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::GgufFile> file, io::GgufFile::Open(path));
+  const auto config = ReadGgufConfig(*file);
+  if (!config.ok()) return InFile(config.status(), path);
+  opened.config = *config;
+  opened.weights = file;
+  return opened;
+}
+
+absl::StatusOr<OpenedModel> OpenFolder(const std::string& path) {
+  OpenedModel opened;
+  opened.path = path;
+  opened.kind = io::FileExists(path + "/engine_state.json") ? OpenedModel::Kind::kCheckpoint
+                                                            : OpenedModel::Kind::kHfFolder;
+  MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::HfFolder> folder, io::HfFolder::Open(path));
+  const auto config = models::ModelConfigFromHfJson(folder->config_text());
+  if (!config.ok()) return InFile(config.status(), path + "/config.json");
+  opened.config = *config;
+  opened.weights = folder;
+  return opened;
+}
+
+// The newest checkpoint in the folder `checkpoints`.
+absl::StatusOr<std::string> NewestCheckpoint(const std::string& checkpoints) {
+  namespace fs = std::filesystem;
+  const std::string latest = checkpoints + "/latest";
+  std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(latest, error))) {
+    if (io::IsDirectory(latest)) return latest;
+    return absl::NotFoundError(fmt::format("{} points at \"{}\", which is not there", latest,
+                                           fs::read_symlink(latest, error).string()));
+  }
+  // A run that was killed between its first checkpoint and the link has none.
+  std::optional<int64_t> newest;
+  for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
+    const auto step = ParseWhole<int64_t>(entry.path().filename().string());
+    if (step && io::FileExists(entry.path().string() + "/config.json")) {
+      newest = std::max(newest.value_or(*step), *step);
+    }
+  }
+  if (newest) return fmt::format("{}/{}", checkpoints, *newest);
+  return absl::NotFoundError(fmt::format("{} has no checkpoint", checkpoints));
+}
+
+absl::StatusOr<OpenedModel> OpenPath(const std::string& path) {
+  if (!io::FileExists(path)) {
+    return absl::NotFoundError(
+        fmt::format("no model at {}; a model is a Hugging Face folder, a .gguf file, a checkpoint "
+                    "folder or random:PRESET[:SEED] with PRESET one of {}",
+                    path, fmt::join(models::PresetNames(), ", ")));
+  }
+  if (!io::IsDirectory(path)) {
+    if (path.ends_with(".safetensors")) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} holds weights but no config.json; give the folder that has both", path));
+    }
+    return OpenGguf(path);
+  }
+  if (!io::FileExists(path + "/config.json")) {
+    std::string checkpoints;
+    if (io::IsDirectory(path + "/checkpoints")) {
+      checkpoints = path + "/checkpoints";
+    } else if (std::filesystem::path(path).lexically_normal().filename() == "checkpoints") {
+      checkpoints = path;
+    }
+    if (!checkpoints.empty()) {
+      MW_ASSIGN_OR_RETURN(const std::string dir, NewestCheckpoint(checkpoints));
+      return OpenFolder(dir);
+    }
+  }
+  return OpenFolder(path);
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedModel> OpenModel(const std::string& text) {
+  if (text.empty()) {
+    return absl::InvalidArgumentError(
+        "no model given; a model is a Hugging Face folder, a .gguf file, a checkpoint folder or "
+        "random:PRESET[:SEED]");
+  }
+  std::string path = text;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  MW_ASSIGN_OR_RETURN(OpenedModel opened,
+                      text.starts_with(kRandomPrefix) ? OpenRandom(text) : OpenPath(path));
+  opened.origin = text;
+  MW_ASSIGN_OR_RETURN(opened.model, models::CreateModel(opened.config));
+  return opened;
+}
+
+}  // namespace mw::train
