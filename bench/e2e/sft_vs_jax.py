@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Times fine-tuning steps of Meshwright and of plain JAX in turns.
+
+    ./dev bench sft_vs_jax [--rounds 4] [--steps 3] [--preset smollm2-135m] [--only jax]
+
+Both train the same architecture with random weights on the same number of full rows,
+float32, AdamW. A round is one process of each, in an order that alternates, so that
+other work on the machine falls on both. Both are measured from outside and alike: a
+step is the time from the first line of output to the last one, over the steps between,
+in wall-clock seconds and in CPU seconds of the process (all threads). The first step of
+a process is a warm-up.
+
+Result: per engine the median step; for the ratio meshwright / jax the median over the
+rounds and a 95 % bootstrap interval; peak resident memory; from process start to the
+first finished step with an empty and with a filled cache of compiled programs. JSON and
+a Markdown table in --out. CPU seconds are the number to trust on a machine that others
+use too; wall-clock seconds need a quiet one, and the table says how loaded it was.
+
+JAX is installed once, pinned, in a virtual environment below the cache folder
+($MW_CACHE_DIR, else $XDG_CACHE_HOME/meshwright, else ~/.cache/meshwright). Python 3.11,
+standard library only.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+JAX_VERSION = "0.10.2"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def cache_folder():
+    if os.environ.get("MW_CACHE_DIR"):
+        return pathlib.Path(os.environ["MW_CACHE_DIR"])
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(base) / "meshwright"
+
+
+def jax_python():
+    """The interpreter of the pinned JAX, installed if it is not there."""
+    folder = cache_folder() / f"venv-jax-{JAX_VERSION}"
+    python = folder / "bin/python"
+    found = subprocess.run([python, "-c", "import jax; print(jax.__version__)"],
+                           capture_output=True, text=True) if python.exists() else None
+    if found is None or found.stdout.strip() != JAX_VERSION:
+        print(f"installing jax {JAX_VERSION} into {folder}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", f"jax=={JAX_VERSION}",
+                        f"jaxlib=={JAX_VERSION}"], check=True, stdout=sys.stderr)
+    return str(python)
+
+
+def write_rows(path, count, length, vocab_size):
+    """Rows of `length` random token ids; all but the last of each is a target."""
+    ids = random.Random(0)
+    with open(path, "w", encoding="utf-8") as file:
+        for _ in range(count):
+            row = [ids.randrange(vocab_size) for _ in range(length)]
+            file.write(json.dumps({"input_ids": row}) + "\n")
+
+
+def vocab_size_of(preset):
+    for line in (ROOT / f"configs/models/{preset}.yaml").read_text().splitlines():
+        if line.startswith("vocab_size:"):
+            return int(line.split(":")[1])
+    raise SystemExit(f"error: configs/models/{preset}.yaml has no vocab_size")
+
+
+class Probe:
+    """CPU time and peak memory of a running process, from /proc."""
+
+    def __init__(self, pid):
+        self.folder = pathlib.Path(f"/proc/{pid}")
+
+    def cpu_seconds(self):
+        fields = (self.folder / "stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+    def peak_rss_bytes(self):
+        for line in (self.folder / "status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+
+def run_process(command, environment, num_steps):
+    """Runs it and returns what passed between its lines of steps.
+
+    {first_s, first_cpu_s: from the start to the first step; step_s, step_cpu_s: mean of
+    the further steps; peak_rss_bytes; records: what it printed}
+    """
+    start = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True,
+                                   env=environment, cwd=ROOT)
+        probe = Probe(process.pid)
+        marks, records, peak = [], [], 0
+        for line in process.stdout:
+            record = json.loads(line)
+            records.append(record)
+            if "step" in record and len(marks) < num_steps:
+                marks.append((time.perf_counter() - start, probe.cpu_seconds()))
+                peak = max(peak, probe.peak_rss_bytes())
+        process.wait()
+        if process.returncode or len(marks) < num_steps:
+            errors.seek(0)
+            raise SystemExit(f"error: {' '.join(map(str, command))}: exit status "
+                             f"{process.returncode}, {len(marks)} of {num_steps} steps\n{errors.read()}")
+    # Metrics may come a step late and in pairs: only the ends are sure.
+    between = max(num_steps - 1, 1)
+    return {"first_s": marks[0][0], "first_cpu_s": marks[0][1],
+            "step_s": (marks[-1][0] - marks[0][0]) / between,
+            "step_cpu_s": (marks[-1][1] - marks[0][1]) / between,
+            "peak_rss_bytes": peak, "records": records}
+
+
+class Engine:
+    """How to start one of the two; `cache` is its folder of compiled programs."""
+
+    def __init__(self, name, options, folder):
+        self.name, self.options, self.folder = name, options, folder
+        self.python = jax_python() if name == "jax" else None
+        self.data = folder / "rows.jsonl"
+        self.count = 0
+
+    def run(self, num_steps, cache):
+        o = self.options
+        environment = dict(os.environ)
+        if self.name == "jax":
+            command = [self.python, ROOT / "bench/e2e/jax_step.py", "--preset", o.preset, "--rows",
+                       str(o.rows), "--length", str(o.length), "--steps", str(num_steps),
+                       "--compilation-cache", cache]
+        else:
+            environment["MW_CACHE_DIR"] = str(cache)
+            environment.setdefault("MW_PLUGIN_PATH", str(ROOT / ".deps"))
+            out = self.folder / f"run-{self.count}"
+            self.count += 1
+            command = [o.meshwright, "sft", "--model", f"random:{o.preset}", "--data", self.data,
+                       "--out", out, "--json", "--quiet", f"steps={num_steps}",
+                       f"batch_size={o.rows}", f"max_target_length={o.length}",
+                       "learning_rate=1e-4", "lr_schedule=constant", "enable_checkpointing=false",
+                       "tensorboard=false", *o.settings]
+        return run_process([str(word) for word in command], environment, num_steps)
+
+
+def bootstrap_interval(values, rng, samples=10000):
+    """95 % percentile interval of the median."""
+    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(samples))
+    return medians[int(0.025 * samples)], medians[int(0.975 * samples) - 1]
+
+
+def machine():
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo")
+                if line.startswith("model name")), platform.processor())
+    memory = next(int(line.split()[1]) for line in open("/proc/meminfo")
+                  if line.startswith("MemTotal"))
+    return {"cpu": cpu, "cores": len(os.sched_getaffinity(0)),
+            "memory_gib": round(memory / 2**20, 1), "system": platform.platform()}
+
+
+def summarize(rounds, engines):
+    rng = random.Random(0)
+    summary = {}
+    for name in engines:
+        runs = [r[name] for r in rounds]
+        summary[name] = {
+            "step_s": statistics.median(run["step_s"] for run in runs),
+            "step_cpu_s": statistics.median(run["step_cpu_s"] for run in runs),
+            "peak_rss_bytes": statistics.median(run["peak_rss_bytes"] for run in runs),
+            "warm_first_s": statistics.median(run["first_s"] for run in runs),
+            "warm_first_cpu_s": statistics.median(run["first_cpu_s"] for run in runs),
+        }
+    if len(engines) == 2:
+        summary["ratio"] = {}
+        for key in ("step_s", "step_cpu_s"):
+            ratios = [r["meshwright"][key] / r["jax"][key] for r in rounds]
+            low, high = bootstrap_interval(ratios, rng)
+            summary["ratio"][key] = {"median": statistics.median(ratios), "low": low, "high": high,
+                                     "rounds": ratios}
+    return summary
+
+
+def markdown(result):
+    summary, cold, engines = result["summary"], result["cold"], result["engines"]
+    rows = [
+        ("CPU seconds a step", lambda e: summary[e]["step_cpu_s"], "{:.2f}", "step_cpu_s"),
+        ("seconds a step", lambda e: summary[e]["step_s"], "{:.2f}", "step_s"),
+        ("peak resident memory, GB", lambda e: summary[e]["peak_rss_bytes"] / 1e9, "{:.2f}", None),
+        ("start to first step, cold cache, s", lambda e: cold[e]["first_s"], "{:.1f}", None),
+        ("the same, CPU seconds", lambda e: cold[e]["first_cpu_s"], "{:.1f}", None),
+        ("start to first step, warm cache, s", lambda e: summary[e]["warm_first_s"], "{:.1f}", None),
+        ("the same, CPU seconds", lambda e: summary[e]["warm_first_cpu_s"], "{:.1f}", None),
+    ]
+    both = len(engines) == 2
+    lines = ["| | " + " | ".join(engines) + (" | ratio |" if both else " |"),
+             "|---|" + "---:|" * (len(engines) + both)]
+    for label, value, form, paired in rows:
+        cells = [form.format(value(e)) for e in engines]
+        if both and paired:
+            r = summary["ratio"][paired]
+            cells.append(f"{r['median']:.3f} ({r['low']:.3f} to {r['high']:.3f})")
+        elif both:
+            cells.append(f"{value('meshwright') / value('jax'):.3f}")
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    m = result["machine"]
+    lines += ["", f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB; {result['rounds']} rounds of "
+              f"{result['steps']} steps after a warm-up; {result['what']}; load average "
+              f"{result['load_before'][0]:.1f} before and {result['load_after'][0]:.1f} after; "
+              f"revision {result['revision']}, jax {JAX_VERSION}."]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--meshwright", default=ROOT / "build/release/meshwright")
+    parser.add_argument("--preset", default="smollm2-135m", help="of the llama family")
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=3, help="measured steps of each process")
+    parser.add_argument("--only", choices=["jax", "meshwright"])
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench")
+    parser.add_argument("settings", nargs="*", help="key=value for meshwright sft")
+    options = parser.parse_args()
+    if options.rounds < 1 or options.steps < 1:
+        parser.error("--rounds and --steps must be positive")
+    engines = [options.only] if options.only else ["meshwright", "jax"]
+    if "meshwright" in engines and not pathlib.Path(options.meshwright).exists():
+        parser.error(f"{options.meshwright} is missing: run ./dev build")
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="sft_vs_jax."))
+    try:
+        write_rows(folder / "rows.jsonl", options.rows * (options.steps + 2), options.length,
+                   vocab_size_of(options.preset))
+        runners = {name: Engine(name, options, folder) for name in engines}
+        caches = {name: folder / f"cache-{name}" for name in engines}
+        load_before = os.getloadavg()
+        # The first run of each fills its cache of compiled programs.
+        cold = {name: runners[name].run(1, caches[name]) for name in engines}
+        rounds = []
+        for i in range(options.rounds):
+            order = engines if i % 2 == 0 else engines[::-1]
+            rounds.append({name: runners[name].run(options.steps + 1, caches[name])
+                           for name in order})
+            print(f"round {i + 1}: " + ", ".join(
+                f"{name} {rounds[-1][name]['step_s']:.2f} s, "
+                f"{rounds[-1][name]['step_cpu_s']:.2f} CPU s"
+                for name in engines), file=sys.stderr)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    revision = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT,
+                              capture_output=True, text=True).stdout.strip()
+    result = {
+        "engines": engines, "machine": machine(), "revision": revision, "jax": JAX_VERSION,
+        "what": f"{options.preset}, {options.rows} rows of {options.length} tokens, float32"
+                + (", " + " ".join(options.settings) if options.settings else ""),
+        "rounds": options.rounds, "steps": options.steps,
+        "load_before": load_before, "load_after": os.getloadavg(),
+        "cold": cold, "summary": summarize(rounds, engines), "runs": rounds}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "sft_vs_jax.json").write_text(json.dumps(result, indent=1) + "\n")
+    table = markdown(result)
+    (options.out / "sft_vs_jax.md").write_text(table)
+    print(table, end="")
+
+
+if __name__ == "__main__":
+    main()
