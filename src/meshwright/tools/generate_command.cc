@@ -1,0 +1,181 @@
+#include "meshwright/tools/generate_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/data/chat_template.h"
+#include "meshwright/data/tokenizer.h"
+#include "meshwright/train/load_params.h"
+#include "meshwright/train/open_model.h"
+#include "meshwright/train/sampler.h"
+#include "meshwright/train/tokenizer_source.h"
+
+namespace mw::tools {
+namespace {
+
+absl::StatusOr<nlohmann::ordered_json> ReadMessages(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(fmt::format("{} cannot be opened", path));
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  nlohmann::ordered_json json =
+      nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("messages")) {
+    nlohmann::ordered_json messages = json["messages"];
+    json = std::move(messages);
+  }
+  if (!json.is_array() || json.empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{} holds no JSON array of messages, nor an object with one as \"messages\"", path));
+  }
+  return json;
+}
+
+absl::StatusOr<std::vector<int32_t>> PromptIds(const GenerateArgs& args,
+                                               const train::OpenedModel& opened,
+                                               const data::Tokenizer& tokenizer) {
+  if (args.chat_file.empty()) return tokenizer.Encode(args.prompt);
+  MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json messages, ReadMessages(args.chat_file));
+  MW_ASSIGN_OR_RETURN(const data::ChatTemplate chat, train::LoadChatTemplate(opened, tokenizer));
+  MW_ASSIGN_OR_RETURN(const std::string text,
+                      chat.Render(messages, /*add_generation_prompt=*/true));
+  return tokenizer.Encode(text, {.add_special_tokens = false});
+}
+
+// Where the earliest of the stop texts begins; npos without one.
+size_t FindStop(const std::string& text, const std::vector<std::string>& stops) {
+  size_t first = std::string::npos;
+  for (const std::string& stop : stops) {
+    if (!stop.empty()) first = std::min(first, text.find(stop));
+  }
+  return first;
+}
+
+std::vector<int32_t> StopIds(const train::OpenedModel& opened, const data::Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  for (const int64_t id : opened.config.eos_token_ids) ids.push_back(static_cast<int32_t>(id));
+  if (tokenizer.eos_id().has_value()) ids.push_back(*tokenizer.eos_id());
+  // Ends of a turn: a model tuned on chats writes these although its config may name another.
+  for (const char* end : {"<|im_end|>", "<|eot_id|>"}) {
+    if (const auto id = tokenizer.TokenToId(end)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+// The text of one sample while it grows.
+class SampleText {
+ public:
+  explicit SampleText(const data::Tokenizer* tokenizer)
+      : decoder_(tokenizer, /*skip_special_tokens=*/true) {}
+
+  // Returns whether a stop text was completed, and cuts the text before it.
+  bool Push(int32_t token, const std::vector<std::string>& stops) {
+    text_ += decoder_.Push(token);
+    return Cut(stops);
+  }
+  void Finish(const std::vector<std::string>& stops) {
+    if (stopped_) return;
+    text_ += decoder_.Finish();
+    Cut(stops);
+  }
+  const std::string& text() const { return text_; }
+  // What no stop text can take back any more and was not taken yet.
+  std::string TakeFinal(const std::vector<std::string>& stops, bool finished) {
+    size_t held = 0;
+    if (!finished) {
+      for (const std::string& stop : stops) held = std::max(held, stop.size());
+    }
+    const size_t end = text_.size() > held ? text_.size() - held : 0;
+    if (end <= taken_) return "";
+    std::string piece = text_.substr(taken_, end - taken_);
+    taken_ = end;
+    return piece;
+  }
+
+ private:
+  bool Cut(const std::vector<std::string>& stops) {
+    const size_t at = FindStop(text_, stops);
+    if (at == std::string::npos) return false;
+    text_.resize(at);
+    stopped_ = true;
+    return true;
+  }
+
+  data::StreamDecoder decoder_;
+  std::string text_;
+  size_t taken_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime::Client> client,
+                         runtime::ExecutableCache* cache, std::ostream& out) {
+  if (args.prompt.empty() == args.chat_file.empty()) {
+    return absl::InvalidArgumentError("generate needs one of --prompt TEXT and --chat FILE");
+  }
+  MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model));
+  MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, train::LoadTokenizer(opened));
+  MW_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, PromptIds(args, opened, tokenizer));
+
+  train::SamplerOptions options;
+  options.model.compute_dtype = args.compute_dtype;
+  options.weight_dtype = args.weight_dtype;
+  options.cache_dtype = args.compute_dtype;
+  MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Sampler> sampler,
+                      train::Sampler::Create(client, cache, opened.model.get(), options));
+  MW_ASSIGN_OR_RETURN(
+      std::vector<HostTensor> tensors,
+      train::LoadParams(opened, opened.model->Params(options.model), args.weight_dtype));
+  MW_ASSIGN_OR_RETURN(const std::vector<runtime::Buffer> params,
+                      train::UploadParams(*client, std::move(tensors)));
+
+  train::SamplingOptions sampling;
+  sampling.max_new_tokens = args.max_new_tokens;
+  sampling.temperature = args.temperature;
+  sampling.top_k = args.top_k;
+  sampling.top_p = args.top_p;
+  sampling.seed = args.seed;
+  sampling.num_samples = args.num_samples;
+  sampling.stop_ids = StopIds(opened, tokenizer);
+
+  std::map<int64_t, SampleText> texts;
+  const bool stream = args.stream && !args.json && args.num_samples == 1;
+  const auto on_token = [&](int64_t sample, int32_t token, float) {
+    SampleText& text = texts.try_emplace(sample, &tokenizer).first->second;
+    const bool stopped = text.Push(token, args.stop);
+    if (stream) out << text.TakeFinal(args.stop, stopped) << std::flush;
+    return !stopped;
+  };
+  MW_ASSIGN_OR_RETURN(const std::vector<train::Sample> samples,
+                      sampler->Generate(params, {ids}, sampling, on_token));
+  // Samples are generated side by side: each took as long as all of them.
+  const double seconds = sampler->stats().prefill_s + sampler->stats().decode_s;
+  for (size_t i = 0; i < samples.size(); ++i) {
+    SampleText& text = texts.try_emplace(static_cast<int64_t>(i), &tokenizer).first->second;
+    text.Finish(args.stop);
+    if (args.json) {
+      nlohmann::ordered_json line;
+      line["text"] = text.text();
+      line["tokens"] = samples[i].tokens;
+      line["logprobs"] = samples[i].log_probs;
+      line["seconds"] = seconds;
+      line["tokens_per_second"] =
+          seconds > 0 ? static_cast<double>(samples[i].tokens.size()) / seconds : 0.0;
+      out << line.dump() << "\n";
+    } else if (stream) {
+      out << text.TakeFinal(args.stop, /*finished=*/true) << "\n";
+    } else {
+      out << text.text() << "\n";
+    }
+  }
+  return out ? absl::OkStatus() : absl::DataLossError("the samples could not be written");
+}
+
+}  // namespace mw::tools

@@ -1,0 +1,50 @@
+// `meshwright generate`: samples from a model.
+#ifndef MESHWRIGHT_TOOLS_GENERATE_COMMAND_H_
+#define MESHWRIGHT_TOOLS_GENERATE_COMMAND_H_
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "meshwright/core/dtype.h"
+#include "meshwright/runtime/client.h"
+#include "meshwright/runtime/executable_cache.h"
+
+namespace mw::tools {
+
+struct GenerateArgs {
+  std::string model;
+  // One of them: a text to continue, or a file with a JSON array of messages (or an object
+  // that has it as "messages").
+  std::string prompt;
+  std::string chat_file;
+  int64_t max_new_tokens = 128;
+  double temperature = 1.0;  // 0 is greedy
+  int64_t top_k = 0;         // 0 keeps all
+  double top_p = 1.0;        // 1 keeps all
+  uint64_t seed = 0;
+  int64_t num_samples = 1;
+  std::vector<std::string> stop;  // texts that end a sample, and are left out of it
+  DType compute_dtype = DType::kF32;
+  DType weight_dtype = DType::kF32;
+  bool json = false;
+  // Writes the text of the first and only sample as it comes, for terminals.
+  bool stream = false;
+};
+
+// Writes a sample a line to `out`: its text, or with `json`
+// {"text", "tokens", "logprobs", "seconds", "tokens_per_second"}.
+//
+// Ends at an end-of-sequence token of the config or tokenizer, at the chat template's end of
+// turn, at a stop text or after max_new_tokens. `cache` may be null.
+// Errors: InvalidArgument for neither or both of prompt and chat_file, a malformed file and a
+// prompt that does not fit the context; what loading and generating report.
+absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime::Client> client,
+                         runtime::ExecutableCache* cache, std::ostream& out);
+
+}  // namespace mw::tools
+
+#endif  // MESHWRIGHT_TOOLS_GENERATE_COMMAND_H_
