@@ -28,6 +28,7 @@
 #include "meshwright/models/model.h"
 #include "meshwright/nn/param.h"
 #include "meshwright/train/engine_options.h"
+#include "meshwright/train/metrics.h"
 
 namespace mw::train {
 

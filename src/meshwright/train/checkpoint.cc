@@ -1,0 +1,171 @@
+#include "meshwright/train/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/io/atomic_directory.h"
+#include "meshwright/io/checksum.h"
+#include "meshwright/io/file_util.h"
+#include "meshwright/io/json_util.h"
+#include "meshwright/io/safetensors.h"
+
+namespace mw::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kFormat = "meshwright-checkpoint-1";
+constexpr const char* kStateFile = "engine_state.json";
+constexpr const char* kTensorFile = "optimizer.safetensors";
+
+std::string CheckpointsDir(const std::string& run_dir) { return run_dir + "/checkpoints"; }
+
+// The step that a folder's name says.
+std::optional<int64_t> ParseStep(const std::string& name) {
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  if (error != std::errc() || end != name.data() + name.size() || step < 0) return std::nullopt;
+  return std::to_string(step) == name ? std::optional<int64_t>(step) : std::nullopt;
+}
+
+// Steps of the complete checkpoints, ascending; what is passed over goes into `notes`.
+absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& dir,
+                                               std::vector<std::string>* notes) {
+  std::vector<int64_t> steps;
+  if (!io::IsDirectory(dir)) return steps;
+  std::error_code error;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    const auto note = [&](const char* reason) {
+      if (notes != nullptr)
+        notes->push_back(fmt::format("{}/{} was passed over: {}", dir, name, reason));
+    };
+    if (io::IsTemporaryName(name)) {
+      note("a save that was not finished");
+      continue;
+    }
+    const std::optional<int64_t> step = ParseStep(name);
+    if (!step) continue;
+    if (!io::FileExists(it->path().string() + "/" + io::Manifest::kFileName)) {
+      note("it has no manifest.json, so it is no complete checkpoint");
+      continue;
+    }
+    steps.push_back(*step);
+  }
+  if (error) {
+    return absl::UnavailableError(fmt::format("cannot list {}: {}", dir, error.message()));
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+absl::Status WriteState(const std::string& dir, const CheckpointState& state) {
+  MW_RETURN_IF_ERROR(io::WriteSafetensors(dir + "/" + kTensorFile, state.engine.tensors).status());
+  nlohmann::ordered_json json;
+  json["format"] = kFormat;
+  json["step"] = state.engine.step;
+  json["num_skipped_steps"] = state.engine.num_skipped_steps;
+  json["seed"] = state.seed;
+  json["data_iterator"] = state.data_iterator;
+  json["config"] = state.config;
+  json["metadata"] = state.metadata;
+  try {
+    MW_RETURN_IF_ERROR(io::WriteFile(dir + "/" + kStateFile, json.dump(2) + "\n"));
+  } catch (const nlohmann::json::exception& e) {
+    return absl::InvalidArgumentError(
+        fmt::format("the checkpoint's metadata is not UTF-8 text: {}", e.what()));
+  }
+  MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::FromDirectory(dir));
+  return manifest.WriteTo(dir);
+}
+
+}  // namespace
+
+absl::Status SaveCheckpoint(const std::string& run_dir, const CheckpointState& state,
+                            const ModelWriter& write_model, const CheckpointOptions& options) {
+  const std::string dir = CheckpointsDir(run_dir);
+  const std::string name = std::to_string(state.engine.step);
+  MW_RETURN_IF_ERROR(io::MakeDirectories(dir));
+  MW_RETURN_IF_ERROR(io::RemoveTemporaries(dir).status());
+  {
+    MW_ASSIGN_OR_RETURN(std::unique_ptr<io::AtomicDirectory> folder,
+                        io::AtomicDirectory::Create(dir + "/" + name));
+    MW_RETURN_IF_ERROR(write_model(folder->path()));
+    MW_RETURN_IF_ERROR(WriteState(folder->path(), state));
+    MW_RETURN_IF_ERROR(folder->Publish());
+  }
+  MW_RETURN_IF_ERROR(io::SwapSymlink(name, dir + "/latest"));
+  if (options.max_num_checkpoints_to_keep <= 0) return absl::OkStatus();
+  MW_ASSIGN_OR_RETURN(std::vector<int64_t> steps, ListSteps(dir, nullptr));
+  // The one just saved stays, also when older runs left higher steps.
+  std::erase(steps, state.engine.step);
+  const auto others = static_cast<size_t>(options.max_num_checkpoints_to_keep - 1);
+  for (size_t i = 0; i + others < steps.size(); ++i) {
+    // Without its manifest a half-removed folder is no checkpoint.
+    const std::string old = fmt::format("{}/{}", dir, steps[i]);
+    MW_RETURN_IF_ERROR(io::RemoveAll(old + "/" + io::Manifest::kFileName));
+    MW_RETURN_IF_ERROR(io::RemoveAll(old));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<FoundCheckpoint>> FindLatestCheckpoint(
+    const std::string& run_dir, std::vector<std::string>* notes) {
+  const std::string dir = CheckpointsDir(run_dir);
+  MW_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(dir, notes));
+  if (steps.empty()) return std::optional<FoundCheckpoint>();
+  return std::optional<FoundCheckpoint>(
+      FoundCheckpoint{fmt::format("{}/{}", dir, steps.back()), steps.back()});
+}
+
+absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
+  const std::string state_path = dir + "/" + kStateFile;
+  if (!io::IsDirectory(dir)) {
+    return absl::NotFoundError(fmt::format("{} is no folder, so no checkpoint", dir));
+  }
+  if (!io::FileExists(dir + "/" + io::Manifest::kFileName)) {
+    return absl::NotFoundError(
+        fmt::format("{} is no checkpoint: it has no {}", dir, io::Manifest::kFileName));
+  }
+  MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::ReadFrom(dir));
+  for (const char* const needed : {kStateFile, kTensorFile}) {
+    const auto& files = manifest.files();
+    if (std::none_of(files.begin(), files.end(), [&](const auto& f) { return f.name == needed; })) {
+      return absl::DataLossError(
+          fmt::format("{} is no checkpoint: its manifest does not list {}", dir, needed));
+    }
+  }
+  MW_RETURN_IF_ERROR(manifest.Verify(dir));
+
+  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(state_path));
+  MW_ASSIGN_OR_RETURN(const nlohmann::json json, io::ParseJsonObject(text, state_path));
+  CheckpointState state;
+  try {
+    const std::string format = json.at("format").get<std::string>();
+    if (format != kFormat) {
+      return absl::UnimplementedError(fmt::format("{} has format \"{}\"; this program reads \"{}\"",
+                                                  state_path, format, kFormat));
+    }
+    state.engine.step = json.at("step").get<int64_t>();
+    state.engine.num_skipped_steps = json.at("num_skipped_steps").get<int64_t>();
+    state.seed = json.at("seed").get<uint64_t>();
+    state.data_iterator = json.at("data_iterator").get<std::string>();
+    state.config = json.at("config").get<std::string>();
+    state.metadata = json.at("metadata").get<std::map<std::string, std::string>>();
+  } catch (const nlohmann::json::exception& e) {
+    return absl::DataLossError(fmt::format("{}: {}", state_path, e.what()));
+  }
+  MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
+                      io::SafetensorsFile::Open(dir + "/" + kTensorFile));
+  for (const std::string& name : file->names()) {
+    MW_ASSIGN_OR_RETURN(state.engine.tensors[name], file->Read(name));
+  }
+  return state;
+}
+
+}  // namespace mw::train

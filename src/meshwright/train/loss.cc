@@ -1,0 +1,57 @@
+#include "meshwright/train/loss.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "meshwright/nn/lm_head.h"
+#include "meshwright/ops/add.h"
+#include "meshwright/ops/compose.h"
+#include "meshwright/ops/mul.h"
+#include "meshwright/ops/neg.h"
+#include "meshwright/ops/reduce.h"
+
+namespace mw::train {
+
+using graph::Value;
+
+absl::Status LossOptions::Validate() const {
+  if (name == "grpo" || name == "dpo" || name == "distill") {
+    return absl::UnimplementedError(
+        fmt::format("loss.name {} is not available; it can be sft", name));
+  }
+  if (name != "sft") {
+    return absl::InvalidArgumentError(
+        fmt::format("loss.name \"{}\" is unknown; it can be sft", name));
+  }
+  if (!(std::isfinite(z_loss) && z_loss >= 0)) {
+    return absl::InvalidArgumentError(fmt::format("loss.z_loss {} must not be negative", z_loss));
+  }
+  if (label_smoothing != 0) {
+    return absl::UnimplementedError(
+        fmt::format("loss.label_smoothing {} is not available; it can be 0", label_smoothing));
+  }
+  if (head_chunk_tokens < 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "head_chunk_tokens {} must be positive, or 0 for no chunks", head_chunk_tokens));
+  }
+  return absl::OkStatus();
+}
+
+LossSums BuildSftLoss(Value hidden_MD, Value head_VD, Value targets_M, Value mask_M,
+                      const LossOptions& options, const nn::ComputeOptions& compute) {
+  nn::HeadOptions head;
+  head.compute = compute;
+  head.chunk_tokens = options.head_chunk_tokens;
+  const nn::TokenLogProbs tokens =
+      nn::ComputeTokenLogProbs(hidden_MD, head_VD, targets_M, mask_M, head);
+  LossSums sums;
+  sums.nll = ops::Neg(ops::ReduceSum(ops::Mul(mask_M, tokens.log_prob), {0}));
+  sums.z_loss = ops::ReduceSum(ops::Mul(mask_M, ops::Square(tokens.log_sum_exp)), {0});
+  sums.objective =
+      options.z_loss == 0 ? sums.nll : ops::Add(sums.nll, ops::Mul(sums.z_loss, options.z_loss));
+  sums.denominator = ops::ReduceSum(mask_M, {0});
+  return sums;
+}
+
+}  // namespace mw::train

@@ -1,0 +1,224 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "meshwright/base/crc32c.h"
+#include "meshwright/base/status_macros.h"
+#include "meshwright/io/file_util.h"
+#include "meshwright/io/json_util.h"
+#include "meshwright/train/metrics.h"
+#include "tensorboard_event.pb.h"
+
+namespace mw::train {
+namespace {
+
+// A C stream that is closed if it was opened here.
+class Stream {
+ public:
+  Stream(std::FILE* file, std::string path, bool owned)
+      : file_(file), path_(std::move(path)), owned_(owned) {}
+  ~Stream() {
+    if (owned_ && file_ != nullptr) std::fclose(file_);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  static absl::StatusOr<std::unique_ptr<Stream>> Append(const std::string& path) {
+    std::FILE* file = std::fopen(path.c_str(), "ab");
+    if (file == nullptr) return io::ErrnoStatus(errno, "open", path);
+    return std::make_unique<Stream>(file, path, true);
+  }
+
+  absl::Status Write(std::string_view text) {
+    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) {
+      return io::ErrnoStatus(errno, "write", path_);
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Flush() {
+    return std::fflush(file_) == 0 ? absl::OkStatus() : io::ErrnoStatus(errno, "write", path_);
+  }
+
+ private:
+  std::FILE* file_;
+  std::string path_;
+  bool owned_;
+};
+
+class ConsoleSink : public MetricSink {
+ public:
+  ConsoleSink(std::FILE* out, bool bar, int64_t total_steps)
+      : stream_(out, "the console", false), bar_(bar), total_steps_(total_steps) {}
+
+  absl::Status Write(const MetricRecord& record) override {
+    std::string text = fmt::format("step {}/{}", record.step, total_steps_);
+    const auto add = [&](const char* name, const char* label, const char* format) {
+      if (const double* value = record.Find(name)) {
+        text += fmt::format("  {} {}", label, fmt::format(fmt::runtime(format), *value));
+      }
+    };
+    add("learning/loss", "loss", "{:.4f}");
+    add("learning/grad_norm", "grad_norm", "{:.3g}");
+    add("learning/current_learning_rate", "lr", "{:.2e}");
+    if (const double* rate = record.Find("perf/tokens_per_second")) {
+      text += fmt::format("  {:.0f} tokens/s", *rate);
+    }
+    const double* skipped = record.Find("learning/step_skipped");
+    if (skipped != nullptr && *skipped != 0) text += "  skipped";
+    if (!bar_) return WriteAndFlush(text + "\n");
+    constexpr int kWidth = 24;
+    const double done =
+        total_steps_ > 0
+            ? std::min(1.0, static_cast<double>(record.step) / static_cast<double>(total_steps_))
+            : 0.0;
+    const auto filled = static_cast<size_t>(done * kWidth);
+    text = fmt::format("\r\x1b[K[{}{}] {}", std::string(filled, '#'),
+                       std::string(kWidth - filled, '.'), text);
+    // Skips stay visible, and the shell's prompt gets a line of its own.
+    if (record.step >= total_steps_ || (skipped != nullptr && *skipped != 0)) text += "\n";
+    return WriteAndFlush(text);
+  }
+  absl::Status Flush() override { return stream_.Flush(); }
+
+ private:
+  absl::Status WriteAndFlush(const std::string& text) {
+    MW_RETURN_IF_ERROR(stream_.Write(text));
+    return stream_.Flush();
+  }
+
+  Stream stream_;
+  bool bar_;
+  int64_t total_steps_;
+};
+
+class JsonlSink : public MetricSink {
+ public:
+  explicit JsonlSink(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
+
+  absl::Status Write(const MetricRecord& record) override {
+    nlohmann::ordered_json json;
+    json["step"] = record.step;
+    for (const auto& [name, value] : record.values) {
+      // JSON has no NaN. Whole numbers are written as such.
+      if (!std::isfinite(value)) {
+        json[name] = nullptr;
+      } else if (value == std::floor(value) && std::abs(value) < 9e15) {
+        json[name] = static_cast<int64_t>(value);
+      } else {
+        json[name] = value;
+      }
+    }
+    MW_RETURN_IF_ERROR(stream_->Write(json.dump() + "\n"));
+    return stream_->Flush();
+  }
+  absl::Status Flush() override { return stream_->Flush(); }
+
+ private:
+  std::unique_ptr<Stream> stream_;
+};
+
+// Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+class TensorBoardSink : public MetricSink {
+ public:
+  explicit TensorBoardSink(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
+
+  absl::Status WriteEvent(const tensorboard::Event& event) {
+    const std::string data = event.SerializeAsString();
+    std::string length;
+    PutLittleEndian(length, data.size(), 8);
+    std::string framed = length;
+    PutLittleEndian(framed, MaskedCrc32c(length), 4);
+    framed += data;
+    PutLittleEndian(framed, MaskedCrc32c(data), 4);
+    MW_RETURN_IF_ERROR(stream_->Write(framed));
+    return stream_->Flush();
+  }
+
+  absl::Status Write(const MetricRecord& record) override {
+    tensorboard::Event event;
+    event.set_wall_time(static_cast<double>(std::time(nullptr)));
+    event.set_step(record.step);
+    for (const auto& [name, value] : record.values) {
+      auto* const entry = event.mutable_summary()->add_value();
+      entry->set_tag(name);
+      entry->set_simple_value(static_cast<float>(value));
+    }
+    return WriteEvent(event);
+  }
+  absl::Status Flush() override { return stream_->Flush(); }
+
+ private:
+  static void PutLittleEndian(std::string& out, uint64_t value, int num_bytes) {
+    for (int i = 0; i < num_bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+  }
+
+  std::unique_ptr<Stream> stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<MetricSink> MakeConsoleSink(std::FILE* out, bool progress_bar,
+                                            int64_t total_steps) {
+  return std::make_unique<ConsoleSink>(out, progress_bar, total_steps);
+}
+
+std::unique_ptr<MetricSink> MakeJsonStreamSink(std::FILE* out) {
+  return std::make_unique<JsonlSink>(std::make_unique<Stream>(out, "the output", false));
+}
+
+absl::StatusOr<std::unique_ptr<MetricSink>> OpenJsonlSink(const std::string& path,
+                                                          int64_t resume_step) {
+  std::string kept;
+  if (resume_step >= 0 && io::FileExists(path)) {
+    MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path));
+    std::istringstream lines(text);
+    std::string line;
+    for (int64_t number = 1; std::getline(lines, line); ++number) {
+      // A killed run may leave its last line unfinished.
+      if (lines.eof() && !text.ends_with('\n')) break;
+      const std::string where = fmt::format("{} line {}", path, number);
+      MW_ASSIGN_OR_RETURN(const nlohmann::json json, io::ParseJsonObject(line, where));
+      const auto step = json.find("step");
+      if (step == json.end() || !step->is_number_integer()) {
+        return absl::DataLossError(where + " has no step");
+      }
+      if (step->get<int64_t>() <= resume_step) kept += line + "\n";
+    }
+  }
+  MW_RETURN_IF_ERROR(io::WriteFile(path, kept));
+  MW_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, Stream::Append(path));
+  return std::make_unique<JsonlSink>(std::move(stream));
+}
+
+absl::StatusOr<std::unique_ptr<MetricSink>> OpenTensorBoardSink(const std::string& dir,
+                                                                int64_t resume_step) {
+  MW_RETURN_IF_ERROR(io::MakeDirectories(dir));
+  char host[256] = "localhost";
+  gethostname(host, sizeof(host) - 1);
+  std::string path;
+  // Files of one second must differ and sort by time.
+  for (int64_t seconds = std::time(nullptr); path.empty() || io::FileExists(path); ++seconds) {
+    path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", dir, seconds, host, getpid());
+  }
+  MW_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, Stream::Append(path));
+  auto sink = std::make_unique<TensorBoardSink>(std::move(stream));
+  tensorboard::Event version;
+  version.set_wall_time(static_cast<double>(std::time(nullptr)));
+  version.set_file_version("brain.Event:2");
+  MW_RETURN_IF_ERROR(sink->WriteEvent(version));
+  if (resume_step >= 0) {
+    tensorboard::Event start;
+    start.set_wall_time(static_cast<double>(std::time(nullptr)));
+    start.set_step(resume_step + 1);
+    start.mutable_session_log()->set_status(tensorboard::SessionLog::START);
+    MW_RETURN_IF_ERROR(sink->WriteEvent(start));
+  }
+  return sink;
+}
+
+}  // namespace mw::train

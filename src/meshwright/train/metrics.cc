@@ -1,0 +1,139 @@
+#include "meshwright/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "meshwright/base/status_macros.h"
+
+namespace mw::train {
+namespace {
+
+double Ratio(double sum, double denominator) { return denominator > 0 ? sum / denominator : 0; }
+
+}  // namespace
+
+void MetricRecord::Set(std::string_view name, double value) {
+  for (auto& [known, old] : values) {
+    if (known == name) {
+      old = value;
+      return;
+    }
+  }
+  values.emplace_back(name, value);
+}
+
+const double* MetricRecord::Find(std::string_view name) const {
+  for (const auto& [known, value] : values) {
+    if (known == name) return &value;
+  }
+  return nullptr;
+}
+
+std::string_view SkipReasonName(SkipReason reason) {
+  switch (reason) {
+    case SkipReason::kNone:
+      return "";
+    case SkipReason::kNoTokens:
+      return "no_tokens";
+    case SkipReason::kNonFinite:
+      return "non_finite";
+    case SkipReason::kSpike:
+      return "spike";
+  }
+  return "";
+}
+
+double StepMetrics::Loss() const { return Ratio(objective_sum, denominator); }
+double StepMetrics::Perplexity() const { return std::exp(Ratio(nll_sum, denominator)); }
+
+MetricRecord StepMetrics::ToRecord() const {
+  MetricRecord record;
+  record.step = step;
+  record.Set("learning/loss", Loss());
+  record.Set("learning/perplexity", Perplexity());
+  if (objective_sum != nll_sum) record.Set("learning/z_loss", Ratio(z_loss_sum, denominator));
+  record.Set("learning/grad_norm", grad_norm);
+  record.Set("learning/clipped_grad_norm", clipped_grad_norm);
+  record.Set("learning/current_learning_rate", learning_rate);
+  record.Set("learning/total_weights", denominator);
+  record.Set("learning/step_skipped", skip_reason == SkipReason::kNone ? 0 : 1);
+  record.Set("learning/num_skipped_steps", static_cast<double>(num_skipped_steps));
+  record.Set("perf/step_time_seconds", step_time_s);
+  record.Set("perf/tokens_per_second", Ratio(static_cast<double>(num_tokens), step_time_s));
+  record.Set("perf/host_seconds", host_s);
+  record.Set("perf/compilations", static_cast<double>(num_compilations));
+  record.Set("memory/live_bytes", static_cast<double>(live_bytes));
+  record.Set("memory/peak_bytes", static_cast<double>(peak_bytes));
+  return record;
+}
+
+EvalMetrics& EvalMetrics::operator+=(const EvalMetrics& other) {
+  objective_sum += other.objective_sum;
+  nll_sum += other.nll_sum;
+  z_loss_sum += other.z_loss_sum;
+  denominator += other.denominator;
+  num_tokens += other.num_tokens;
+  return *this;
+}
+
+double EvalMetrics::Loss() const { return Ratio(objective_sum, denominator); }
+double EvalMetrics::Perplexity() const { return std::exp(Ratio(nll_sum, denominator)); }
+
+MetricsRecorder::MetricsRecorder(std::function<void(std::string_view)> warn, size_t window)
+    : warn_(std::move(warn)), window_(std::max<size_t>(1, window)) {}
+
+void MetricsRecorder::AddSink(std::unique_ptr<MetricSink> sink) {
+  sinks_.push_back(std::move(sink));
+}
+
+absl::Status MetricsRecorder::Record(MetricRecord record) {
+  if (record.step <= last_step_) {
+    return absl::InvalidArgumentError(
+        fmt::format("metrics of step {} came after those of step {}", record.step, last_step_));
+  }
+  last_step_ = record.step;
+  // A sink that fails is dropped: training is worth more than its log.
+  std::erase_if(sinks_, [&](const std::unique_ptr<MetricSink>& sink) {
+    const absl::Status status = sink->Write(record);
+    if (status.ok()) return false;
+    if (warn_)
+      warn_(fmt::format("metrics are no longer written: {}", std::string(status.message())));
+    return true;
+  });
+  records_.push_back(std::move(record));
+  if (records_.size() > window_) {
+    if (num_evicted_ % window_ == 0 && warn_) {
+      warn_(fmt::format("metrics of step {} and later leave the history of {} steps",
+                        records_.front().step, window_));
+    }
+    ++num_evicted_;
+    records_.pop_front();
+  }
+  return absl::OkStatus();
+}
+
+const MetricRecord* MetricsRecorder::Latest() const {
+  return records_.empty() ? nullptr : &records_.back();
+}
+
+std::vector<MetricRecord> MetricsRecorder::History(bool clear) {
+  std::vector<MetricRecord> result(records_.begin(), records_.end());
+  if (clear) {
+    records_.clear();
+    num_evicted_ = 0;
+  }
+  return result;
+}
+
+absl::Status MetricsRecorder::Flush() {
+  absl::Status first;
+  for (const auto& sink : sinks_) {
+    const absl::Status status = sink->Flush();
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+}  // namespace mw::train

@@ -1,0 +1,329 @@
+#include "meshwright/train/step_programs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "meshwright/autodiff/gradient.h"
+#include "meshwright/ops/add.h"
+#include "meshwright/ops/and.h"
+#include "meshwright/ops/broadcast_in_dim.h"
+#include "meshwright/ops/compare.h"
+#include "meshwright/ops/compose.h"
+#include "meshwright/ops/concatenate.h"
+#include "meshwright/ops/constant.h"
+#include "meshwright/ops/convert.h"
+#include "meshwright/ops/div.h"
+#include "meshwright/ops/dynamic_update_slice.h"
+#include "meshwright/ops/iota.h"
+#include "meshwright/ops/is_finite.h"
+#include "meshwright/ops/max.h"
+#include "meshwright/ops/min.h"
+#include "meshwright/ops/mul.h"
+#include "meshwright/ops/not.h"
+#include "meshwright/ops/optimization_barrier.h"
+#include "meshwright/ops/or.h"
+#include "meshwright/ops/reduce.h"
+#include "meshwright/ops/rem.h"
+#include "meshwright/ops/reshape.h"
+#include "meshwright/ops/select.h"
+#include "meshwright/ops/slice.h"
+#include "meshwright/ops/sqrt.h"
+#include "meshwright/ops/sub.h"
+
+namespace mw::train {
+namespace {
+
+using graph::Graph;
+using graph::Value;
+
+std::vector<Value> AddWeights(Graph& g, const std::vector<nn::ParamSpec>& params, DType dtype) {
+  std::vector<Value> values;
+  for (const nn::ParamSpec& spec : params) {
+    values.push_back(g.AddParameter(TensorType(dtype, spec.dims), spec.name));
+  }
+  return values;
+}
+
+std::vector<Value> AddAccumulators(Graph& g, const std::vector<nn::ParamSpec>& params) {
+  std::vector<Value> values;
+  for (const nn::ParamSpec& spec : params) {
+    values.push_back(g.AddParameter(TensorType(DType::kF32, spec.dims), "grad." + spec.name));
+  }
+  return values;
+}
+
+std::vector<Value> AddBatch(Graph& g, BatchShape shape) {
+  const Dims dims = {shape.rows, shape.tokens};
+  const TensorType s32(DType::kS32, dims);
+  return {g.AddParameter(s32, "tokens"), g.AddParameter(s32, "targets"),
+          g.AddParameter(TensorType(DType::kF32, dims), "loss_mask"),
+          g.AddParameter(s32, "segment_ids"), g.AddParameter(s32, "positions")};
+}
+
+Value Pack(const std::vector<Value>& scalars) {
+  std::vector<Value> parts;
+  for (const Value scalar : scalars) {
+    parts.push_back(ops::Reshape(ops::Convert(scalar, DType::kF32), {1}));
+  }
+  return ops::Concatenate(parts, 0);
+}
+
+Value Element(Value vector, int64_t i) {
+  return ops::Reshape(ops::SliceInDim(vector, 0, i, i + 1), {});
+}
+
+// The sums of one micro-batch, the objective first.
+std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& options,
+                             const std::vector<nn::ParamSpec>& specs,
+                             const std::vector<Value>& weights, const std::vector<Value>& batch) {
+  nn::ParamMap params;
+  for (size_t i = 0; i < specs.size(); ++i) params[specs[i].name] = weights[i];
+  const Value hidden = model.Hidden(params, {batch[0], batch[4], batch[3]}, options.model);
+  const auto flat = [](Value v) { return ops::Reshape(v, {-1}); };
+  const LossSums sums = BuildSftLoss(hidden, model.HeadWeight(params), flat(batch[1]),
+                                     flat(batch[2]), options.loss, options.model.compute());
+  return {sums.objective, sums.nll, sums.z_loss, sums.denominator};
+}
+
+// The gradient of one micro-batch into `accumulators` (empty: fresh ones).
+autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
+                                         const EngineOptions& options, BatchShape shape,
+                                         const std::vector<nn::ParamSpec>& specs,
+                                         const std::vector<Value>& weights,
+                                         const std::vector<Value>& batch,
+                                         const std::vector<Value>& accumulators) {
+  Graph forward;
+  const std::vector<Value> forward_weights = AddWeights(forward, specs, options.weight_dtype);
+  const std::vector<Value> forward_batch = AddBatch(forward, shape);
+  forward.SetOutputs(BuildLoss(model, options, specs, forward_weights, forward_batch));
+  std::vector<Value> arguments = weights;
+  arguments.insert(arguments.end(), batch.begin(), batch.end());
+  std::vector<int> wrt;
+  for (size_t i = 0; i < specs.size(); ++i) wrt.push_back(static_cast<int>(i));
+  return autodiff::BuildGradient(g, forward, arguments, wrt, 0, accumulators);
+}
+
+void SetGradientOutputs(Graph& g, const std::vector<nn::ParamSpec>& specs,
+                        std::vector<Value> gradients, Value sums) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    gradients[i] = ops::Convert(gradients[i], DType::kF32);
+    names.push_back("grad." + specs[i].name);
+  }
+  gradients.push_back(sums);
+  names.push_back("sums");
+  g.SetOutputs(std::move(gradients), std::move(names));
+}
+
+// Sum of squares in two stages, so that a long sum does not swallow its small terms.
+// The barrier keeps the compiler from joining the stages again.
+Value SumOfSquares(Value x) {
+  Value squares = ops::Square(x);
+  if (squares.rank() > 1) {
+    squares = ops::OptimizationBarrier({ops::ReduceSum(squares, {-1})})[0];
+  }
+  std::vector<int64_t> dims;
+  for (int d = 0; d < squares.rank(); ++d) dims.push_back(d);
+  return ops::ReduceSum(squares, dims);
+}
+
+// A scalar choice for a whole tensor.
+Value Choose(Value pred, Value on_true, Value on_false) {
+  return ops::Select(pred, on_true, on_false);
+}
+
+// Whether `value` is beyond mean + factor * standard deviation of the first `known`
+// entries of `history` [N], of which at least half of N must be known.
+Value IsSpike(Value value, Value history, Value known, const EngineOptions& options) {
+  Graph& g = value.graph();
+  const int64_t interval = options.skip_step_interval;
+  const Value places = ops::Iota(g, DType::kS32, {interval}, 0);
+  const Value in_use = ops::Less(places, ops::BroadcastLike(known, places));
+  const Value zeros = ops::FullLike(history, 0);
+  const Value count = ops::Maximum(ops::Convert(known, DType::kF32), 1.0);
+  const Value mean = ops::Div(ops::ReduceSum(ops::Select(in_use, history, zeros), {0}), count);
+  const Value centered = ops::Sub(history, ops::BroadcastLike(mean, history));
+  const Value squares = ops::ReduceSum(ops::Select(in_use, ops::Square(centered), zeros), {0});
+  // The unbiased estimate, as torch.std's.
+  const Value deviation =
+      ops::Sqrt(ops::Div(squares, ops::Maximum(ops::Sub(count, ops::FullLike(count, 1)), 1.0)));
+  const Value limit = ops::Add(mean, ops::Mul(deviation, options.skip_step_scaling_factor));
+  const auto enough = static_cast<double>(std::max<int64_t>(2, interval / 2));
+  return ops::And(ops::Greater(value, limit), ops::GreaterEqual(known, enough));
+}
+
+// The history with one more step at place history_count % interval.
+Value AppendHistory(Value history_2N, Value history_count, Value loss, Value norm, Value keep,
+                    int64_t interval) {
+  const Value entry = ops::Reshape(Pack({loss, norm}), {2, 1});
+  const Value place = ops::Rem(history_count, static_cast<double>(interval));
+  return Choose(keep, ops::DynamicUpdateSliceInDim(history_2N, entry, place, 1), history_2N);
+}
+
+struct UpdateInputs {
+  std::vector<Value> weights;
+  std::vector<Value> state;
+  std::vector<Value> accumulators;
+  Value sums;
+};
+
+// What the step is about to do to the weights, and what it reports.
+void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const EngineOptions& options,
+                 Optimizer& optimizer, const UpdateInputs& in) {
+  const size_t num_slots = optimizer.slots().size();
+  const size_t count_at = params.size() * num_slots;
+  const Value count = in.state[count_at];
+
+  const Value objective = Element(in.sums, kObjectiveSum);
+  const Value denominator = Element(in.sums, kDenominator);
+  const Value zero = ops::FullLike(denominator, 0);
+  const Value has_tokens = ops::Greater(denominator, 0.0);
+  const Value scale =
+      ops::Select(has_tokens, ops::Div(ops::FullLike(denominator, 1), denominator), zero);
+  std::vector<Value> gradients;
+  Value sum_of_squares = zero;
+  for (const Value accumulator : in.accumulators) {
+    const Value mean = ops::Mul(accumulator, ops::BroadcastLike(scale, accumulator));
+    gradients.push_back(ops::Convert(ops::Convert(mean, options.grad_dtype), DType::kF32));
+    sum_of_squares = ops::Add(sum_of_squares, SumOfSquares(gradients.back()));
+  }
+  const Value norm = ops::Sqrt(sum_of_squares);
+  Value clipped_norm = norm;
+  if (options.gradient_clipping_threshold > 0) {
+    const double threshold = options.gradient_clipping_threshold;
+    const Value over = ops::Greater(norm, threshold);
+    const Value shrink =
+        ops::Select(over, ops::Div(ops::FullLike(norm, threshold), norm), ops::FullLike(norm, 1));
+    for (Value& gradient : gradients) {
+      gradient = ops::Mul(gradient, ops::BroadcastLike(shrink, gradient));
+    }
+    clipped_norm = ops::Select(over, ops::FullLike(norm, threshold), norm);
+  }
+
+  const Value loss = ops::Mul(objective, scale);
+  const Value finite = ops::And(ops::IsFinite(norm), ops::IsFinite(loss));
+  const auto reason = [&](SkipReason r) { return ops::FullLike(norm, static_cast<double>(r)); };
+  Value skip = reason(SkipReason::kNone);
+  std::vector<Value> new_history;
+  if (options.skip_step_on_spikes) {
+    const Value history = in.state[count_at + 1];
+    const Value history_count = in.state[count_at + 2];
+    const int64_t interval = options.skip_step_interval;
+    const Value known = ops::Minimum(history_count, static_cast<double>(interval));
+    const auto row = [&](int64_t i) {
+      return ops::Reshape(ops::SliceInDim(history, 0, i, i + 1), {interval});
+    };
+    const Value spike =
+        ops::Or(IsSpike(loss, row(0), known, options), IsSpike(norm, row(1), known, options));
+    skip = ops::Select(spike, reason(SkipReason::kSpike), skip);
+    // Spikes enter too: a level that stays is no spike for long.
+    const Value keep = ops::And(finite, has_tokens);
+    new_history = {AppendHistory(history, history_count, loss, norm, keep, interval),
+                   Choose(keep, ops::Add(history_count, 1.0), history_count)};
+  }
+  if (options.skip_step_on_nonfinite) {
+    skip = ops::Select(finite, skip, reason(SkipReason::kNonFinite));
+  }
+  skip = ops::Select(has_tokens, skip, reason(SkipReason::kNoTokens));
+  const Value apply = ops::Equal(skip, 0.0);
+
+  const Value rate = BuildLearningRate(options.schedule, count);
+  optimizer.Begin(rate, count);
+  std::vector<Value> outputs;
+  std::vector<Value> slots;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto first = in.state.begin() + static_cast<std::ptrdiff_t>(i * num_slots);
+    const std::vector<Value> old(first, first + static_cast<std::ptrdiff_t>(num_slots));
+    Optimizer::Result result = optimizer.Apply(in.weights[i], gradients[i], old, params[i].decay);
+    outputs.push_back(Choose(apply, result.param, in.weights[i]));
+    for (size_t s = 0; s < num_slots; ++s) slots.push_back(Choose(apply, result.slots[s], old[s]));
+  }
+  outputs.insert(outputs.end(), slots.begin(), slots.end());
+  outputs.push_back(Choose(apply, ops::Add(count, 1.0), count));
+  outputs.insert(outputs.end(), new_history.begin(), new_history.end());
+  outputs.push_back(Pack({objective, Element(in.sums, kNllSum), Element(in.sums, kZLossSum),
+                          denominator, norm, clipped_norm, rate, skip}));
+
+  std::vector<std::string> names;
+  for (const nn::ParamSpec& spec : params) names.push_back(spec.name);
+  for (const StateSpec& spec : UpdateState(params, options)) names.push_back(spec.name);
+  names.push_back("metrics");
+  g.SetOutputs(std::move(outputs), std::move(names));
+}
+
+}  // namespace
+
+std::vector<StateSpec> UpdateState(const std::vector<nn::ParamSpec>& params,
+                                   const EngineOptions& options) {
+  std::vector<StateSpec> state;
+  const auto optimizer = CreateOptimizer(options.optimizer);
+  MW_CHECK_MSG(optimizer.ok(), "options were validated");
+  for (const nn::ParamSpec& spec : params) {
+    for (const std::string& slot : (*optimizer)->slots()) {
+      state.push_back({slot + "." + spec.name, TensorType(DType::kF32, spec.dims)});
+    }
+  }
+  state.push_back({"count", TensorType(DType::kS32, {})});
+  if (options.skip_step_on_spikes) {
+    state.push_back({"history", TensorType(DType::kF32, {2, options.skip_step_interval})});
+    state.push_back({"history_count", TensorType(DType::kS32, {})});
+  }
+  return state;
+}
+
+absl::StatusOr<compile::Program> BuildFirstKernel(const models::Model& model,
+                                                  const EngineOptions& options, BatchShape shape) {
+  return compile::BuildProgram("first_kernel", [&](Graph& g) {
+    const std::vector<nn::ParamSpec> specs = model.Params(options.model);
+    const std::vector<Value> weights = AddWeights(g, specs, options.weight_dtype);
+    const std::vector<Value> batch = AddBatch(g, shape);
+    auto result = BuildMicroBatch(g, model, options, shape, specs, weights, batch, {});
+    SetGradientOutputs(g, specs, std::move(result.gradients), Pack(result.outputs));
+  });
+}
+
+absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
+                                                  const EngineOptions& options, BatchShape shape) {
+  return compile::BuildProgram("accum_kernel", [&](Graph& g) {
+    const std::vector<nn::ParamSpec> specs = model.Params(options.model);
+    const std::vector<Value> weights = AddWeights(g, specs, options.weight_dtype);
+    const std::vector<Value> accumulators = AddAccumulators(g, specs);
+    const Value sums = g.AddParameter(TensorType(DType::kF32, {kNumLossSums}), "sums");
+    const std::vector<Value> batch = AddBatch(g, shape);
+    auto result = BuildMicroBatch(g, model, options, shape, specs, weights, batch, accumulators);
+    SetGradientOutputs(g, specs, std::move(result.gradients), ops::Add(sums, Pack(result.outputs)));
+    const int n = static_cast<int>(specs.size());
+    for (int i = 0; i < n; ++i) g.Donate(n + i, i);
+  });
+}
+
+absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
+                                                 const EngineOptions& options, BatchShape shape) {
+  return compile::BuildProgram("eval_kernel", [&](Graph& g) {
+    const std::vector<nn::ParamSpec> specs = model.Params(options.model);
+    const std::vector<Value> weights = AddWeights(g, specs, options.weight_dtype);
+    const std::vector<Value> batch = AddBatch(g, shape);
+    g.SetOutputs({Pack(BuildLoss(model, options, specs, weights, batch))}, {"sums"});
+  });
+}
+
+absl::StatusOr<compile::Program> BuildUpdateKernel(const std::vector<nn::ParamSpec>& params,
+                                                   const EngineOptions& options) {
+  auto optimizer = CreateOptimizer(options.optimizer);
+  if (!optimizer.ok()) return optimizer.status();
+  return compile::BuildProgram("update_kernel", [&](Graph& g) {
+    UpdateInputs in;
+    in.weights = AddWeights(g, params, options.weight_dtype);
+    for (const StateSpec& spec : UpdateState(params, options)) {
+      in.state.push_back(g.AddParameter(spec.type, spec.name));
+    }
+    in.accumulators = AddAccumulators(g, params);
+    in.sums = g.AddParameter(TensorType(DType::kF32, {kNumLossSums}), "sums");
+    BuildUpdate(g, params, options, **optimizer, in);
+    const int donated = static_cast<int>(in.weights.size() + in.state.size());
+    for (int i = 0; i < donated; ++i) g.Donate(i, i);
+  });
+}
+
+}  // namespace mw::train
