@@ -78,7 +78,7 @@ struct Defined {
 };
 
 void AddCommonFlags(CLI::App& app, CommonFlags& flags) {
-  app.add_option("settings", flags.settings, "key=value: see docs/config.md")
+  app.add_option("settings", flags.settings, "settings: `meshwright sft --help` lists them")
       ->option_text("KEY=VALUE ...");
   app.add_option("--config", flags.config_file, "YAML file of settings")->option_text("FILE");
   app.add_option("--device", flags.device, "cpu[:N], cpu-xla[:N], tpu, gpu or a plugin's path")
@@ -88,6 +88,17 @@ void AddCommonFlags(CLI::App& app, CommonFlags& flags) {
   app.add_option("--rules", flags.rules, "sharding rules: need a mesh")->option_text("RULES");
   app.add_flag("--json", flags.json, "JSON on stdout");
   app.add_flag("--quiet", flags.quiet, "nothing on stderr but errors");
+}
+
+std::string SettingsHelp() {
+  const train::TrainConfig defaults;
+  std::string text = "Settings (with their defaults):";
+  for (const train::ConfigField& field : train::ConfigFields()) {
+    text += fmt::format("\n  {:<36}{}",
+                        fmt::format("{}={}", field.key, train::ConfigValue(defaults, field)),
+                        field.doc);
+  }
+  return text;
 }
 
 // There is no sharding yet: a mesh of one device is all that can be had.
@@ -199,7 +210,9 @@ int Main(int argc, const char* const* argv) {
     defined.push_back({sub, entry.make()});
     defined.back().command->Define(*sub);
     AddCommonFlags(*sub, flags);
-    sub->footer(std::string("Examples:\n") + entry.examples);
+    const bool lists_settings = std::string_view(entry.name) == "sft";
+    sub->footer(std::string("Examples:\n") + entry.examples +
+                (lists_settings ? "\n\n" + SettingsHelp() : std::string()));
   }
   try {
     app.parse(argc, argv);

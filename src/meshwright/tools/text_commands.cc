@@ -1,15 +1,55 @@
-// `tokenize` and `convert` as commands.
+// `generate`, `tokenize` and `convert` as commands.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
 #include <string>
 
+#include "meshwright/base/status_macros.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/convert_command.h"
+#include "meshwright/tools/generate_command.h"
 #include "meshwright/tools/tokenize_command.h"
 
 namespace mw::tools {
 namespace {
+
+class GenerateCommand : public Command {
+ public:
+  void Define(CLI::App& app) override {
+    app.add_option("--model", args_.model, "HF folder, GGUF file, checkpoint or random:PRESET")
+        ->required()
+        ->option_text("MODEL");
+    app.add_option("--prompt", args_.prompt, "text to continue")->option_text("TEXT");
+    app.add_option("--chat", args_.chat_file, "file with a JSON array of messages to answer")
+        ->option_text("FILE");
+    app.add_option("--num-samples", args_.num_samples, "samples to draw")->option_text("N");
+    app.add_option("--stop", args_.stop, "text that ends a sample; may be given several times")
+        ->allow_extra_args(false)
+        ->option_text("TEXT");
+  }
+  absl::Status Run(const CommandContext& context) override {
+    const train::TrainConfig& config = context.config;
+    args_.max_new_tokens = config.generation.max_new_tokens;
+    args_.temperature = config.generation.temperature;
+    args_.top_k = config.generation.top_k;
+    args_.top_p = config.generation.top_p;
+    args_.seed = config.data.seed;
+    args_.compute_dtype = config.engine.model.compute_dtype;
+    args_.weight_dtype = config.engine.weight_dtype;
+    args_.json = context.flags.json;
+    args_.stream = !args_.json && args_.num_samples == 1 && isatty(STDOUT_FILENO) == 1;
+    if (args_.num_samples < 1) {
+      return absl::InvalidArgumentError("--num-samples must be at least 1");
+    }
+    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    return RunGenerate(args_, session.client, session.cache.get(), std::cout);
+  }
+
+ private:
+  GenerateArgs args_;
+};
 
 class TokenizeCommand : public Command {
  public:
@@ -53,6 +93,7 @@ class ConvertCommand : public Command {
 
 }  // namespace
 
+std::unique_ptr<Command> MakeGenerateCommand() { return std::make_unique<GenerateCommand>(); }
 std::unique_ptr<Command> MakeTokenizeCommand() { return std::make_unique<TokenizeCommand>(); }
 std::unique_ptr<Command> MakeConvertCommand() { return std::make_unique<ConvertCommand>(); }
 

@@ -1,0 +1,144 @@
+#include "meshwright/train/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <string>
+#include <vector>
+
+#include "meshwright/io/file_util.h"
+#include "meshwright/testing/golden.h"
+
+namespace mw::train {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string TempFile(const std::string& name, const std::string& text) {
+  const std::string path = ::testing::TempDir() + name;
+  EXPECT_TRUE(io::WriteFile(path, text).ok());
+  return path;
+}
+
+absl::Status YamlError(const std::string& yaml) {
+  TrainConfig config;
+  return ApplyConfigYaml(config, yaml, "c.yaml");
+}
+
+absl::Status SettingError(const std::string& setting) { return LoadConfig("", {setting}).status(); }
+
+TEST(ConfigTest, LaterWinsOverEarlier) {
+  const std::string file =
+      TempFile("later.yaml", "steps: 7\nbatch_size: 3\nloss: {z_loss: 1e-4}\ndtype: bfloat16\n");
+  const auto config = LoadConfig(file, {"steps=8", "steps=9", "adam_b2=0.99"});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->steps, 9);
+  EXPECT_EQ(config->engine.schedule.total_steps, 9);
+  EXPECT_EQ(config->data.batch_size, 3);
+  EXPECT_EQ(config->engine.loss.z_loss, 1e-4);
+  EXPECT_EQ(config->engine.optimizer.adam_b2, 0.99);
+  EXPECT_EQ(config->engine.model.compute_dtype, DType::kBF16);
+  EXPECT_EQ(config->gradient_accumulation_steps, TrainConfig().gradient_accumulation_steps);
+}
+
+// Every field, set to something that is not its default, comes back from its own text.
+TEST(ConfigTest, YamlKeepsEveryField) {
+  TrainConfig config;
+  for (const ConfigField& field : ConfigFields()) {
+    const FieldRef ref = field.at(config);
+    if (bool* const* b = std::get_if<bool*>(&ref)) **b = !**b;
+    if (int* const* i = std::get_if<int*>(&ref)) **i += 3;
+    if (int64_t* const* i = std::get_if<int64_t*>(&ref)) **i += 5;
+    if (uint64_t* const* i = std::get_if<uint64_t*>(&ref)) **i = ~uint64_t{0};
+    if (double* const* d = std::get_if<double*>(&ref)) **d += 0.1;
+    if (std::string* const* s = std::get_if<std::string*>(&ref)) **s = "names:q,'k': #1";
+    if (DType* const* t = std::get_if<DType*>(&ref)) **t = DType::kBF16;
+  }
+  TrainConfig read;
+  const absl::Status status = ApplyConfigYaml(read, ConfigToYaml(config), "config.yaml");
+  ASSERT_TRUE(status.ok()) << status;
+  const TrainConfig defaults;
+  for (const ConfigField& field : ConfigFields()) {
+    EXPECT_EQ(ConfigValue(read, field), ConfigValue(config, field)) << field.key;
+    EXPECT_NE(ConfigValue(read, field), ConfigValue(defaults, field)) << field.key;
+  }
+}
+
+TEST(ConfigTest, UnknownKeyNamesTheNearest) {
+  const absl::Status status = SettingError("learning_rat=1");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("learning_rate"));
+  const absl::Status yaml = YamlError("steps: 3\nloss:\n  z_los: 1\n");
+  EXPECT_THAT(std::string(yaml.message()), StartsWith("c.yaml:3: "));
+  EXPECT_THAT(std::string(yaml.message()), HasSubstr("loss.z_loss"));
+}
+
+TEST(ConfigTest, KeysOfLaterFeaturesAreErrors) {
+  for (const char* setting :
+       {"lora.rank=8", "shard_mode=auto", "kernels=off", "loss.kl_coef=0.1", "opt_type=muon",
+        "loss.name=grpo", "advantage.mode=std", "loss.label_smoothing=0.1"}) {
+    EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kUnimplemented)
+        << setting << ": " << SettingError(setting);
+  }
+}
+
+TEST(ConfigTest, WrongTypesAndValues) {
+  for (const char* setting : {"steps=ten",
+                              "steps=1.5",
+                              "steps=0",
+                              "steps=-1",
+                              "steps=99999999999999999999",
+                              "steps=",
+                              "batch_size=0",
+                              "batch_size=-4",
+                              "batch_size=4000000000 ",
+                              "max_target_length=1",
+                              "max_target_length=0",
+                              "gradient_accumulation_steps=0",
+                              "packing=yes",
+                              "seed=-1",
+                              "learning_rate=nan",
+                              "learning_rate=-1",
+                              "lr_schedule=step",
+                              "dtype=int8",
+                              "dtype=f16",
+                              "remat_policy=some",
+                              "temperature=-1",
+                              "top_p=0",
+                              "top_k=-1",
+                              "max_new_tokens=0",
+                              "max_inflight_computations=0",
+                              "log_period=0",
+                              "checkpoint_period=-1",
+                              "opt_type=adamx",
+                              "adam_b1=1",
+
+                              "steps",
+                              "=3"}) {
+    EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kInvalidArgument)
+        << setting << ": " << SettingError(setting);
+  }
+  EXPECT_EQ(
+      LoadConfig("", {"batch_size=9000000000000000000", "max_target_length=1024"}).status().code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ConfigTest, DamagedYaml) {
+  EXPECT_THAT(std::string(YamlError("steps: [1, 2]\n").message()), StartsWith("c.yaml:1: steps"));
+  EXPECT_THAT(std::string(YamlError("steps: 1\n\nsteps: 2\n").message()),
+              HasSubstr("c.yaml:3: steps is given twice"));
+  EXPECT_THAT(std::string(YamlError("loss: 3\n").message()), HasSubstr("unknown key 'loss'"));
+  EXPECT_THAT(std::string(YamlError("a: {b\n").message()), StartsWith("c.yaml:"));
+  EXPECT_THAT(std::string(YamlError("- steps\n").message()), HasSubstr("map"));
+  EXPECT_THAT(std::string(YamlError("steps:\n").message()), HasSubstr("steps"));
+  EXPECT_TRUE(YamlError("").ok());
+  EXPECT_TRUE(YamlError("# nothing\n").ok());
+  EXPECT_EQ(LoadConfig("/nowhere/c.yaml", {}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ConfigTest, ReferencePage) { ExpectGolden(ConfigMarkdown(), "docs/config.md"); }
+
+}  // namespace
+}  // namespace mw::train
