@@ -12,7 +12,7 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/json_util.h"
 #include "meshwright/train/metrics.h"
-#include "tensorboard_event.pb.h"
+#include "proto/tensorboard_event.pb.h"
 
 namespace mw::train {
 namespace {
