@@ -1,0 +1,112 @@
+#include "meshwright/train/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "meshwright/io/file_util.h"
+
+namespace mw::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string path = (fs::temp_directory_path() / "mw_checkpoint_XXXXXX").string();
+    ASSERT_NE(mkdtemp(path.data()), nullptr);
+    run_ = path;
+  }
+  void TearDown() override { fs::remove_all(run_); }
+
+  CheckpointState State(int64_t step) const {
+    CheckpointState s;
+    s.engine.step = step;
+    s.engine.num_skipped_steps = 1;
+    const std::vector<float> values = {1.5f, -0.0f, 1e-40f, static_cast<float>(step)};
+    s.engine.tensors["m.w"] = HostTensor::From<float>(DType::kF32, {2, 2}, values);
+    s.engine.tensors["count"] = HostTensor::From<int32_t>(DType::kS32, {}, std::vector<int32_t>{3});
+    s.data_iterator = R"({"epoch": 2})";
+    s.seed = UINT64_MAX;
+    s.metadata["note"] = "x";
+    return s;
+  }
+  absl::Status Save(int64_t step, int64_t keep = 0) const {
+    return SaveCheckpoint(
+        run_, State(step),
+        [](const std::string& dir) { return io::WriteFile(dir + "/config.json", "{}"); },
+        {.max_num_checkpoints_to_keep = keep});
+  }
+
+  std::string run_;
+};
+
+TEST_F(CheckpointTest, RoundTripIsBitIdentical) {
+  ASSERT_TRUE(Save(7).ok());
+  const auto loaded = LoadCheckpoint(run_ + "/checkpoints/latest");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const CheckpointState saved = State(7);
+  EXPECT_EQ(loaded->engine.step, 7);
+  EXPECT_EQ(loaded->engine.num_skipped_steps, 1);
+  EXPECT_EQ(loaded->seed, saved.seed);
+  EXPECT_EQ(loaded->data_iterator, saved.data_iterator);
+  EXPECT_EQ(loaded->metadata, saved.metadata);
+  ASSERT_EQ(loaded->engine.tensors.size(), 2u);
+  for (const auto& [name, tensor] : saved.engine.tensors) {
+    const HostTensor& other = loaded->engine.tensors.at(name);
+    ASSERT_EQ(other.dims(), tensor.dims());
+    EXPECT_EQ(std::memcmp(other.bytes(), tensor.bytes(), tensor.num_bytes()), 0) << name;
+  }
+}
+
+TEST_F(CheckpointTest, RetentionKeepsTheNewest) {
+  for (const int64_t step : {1, 2, 3, 10}) ASSERT_TRUE(Save(step, 2).ok());
+  EXPECT_FALSE(fs::exists(run_ + "/checkpoints/2"));
+  EXPECT_TRUE(fs::exists(run_ + "/checkpoints/3"));
+  const auto found = FindLatestCheckpoint(run_);
+  ASSERT_TRUE(found.ok() && found->has_value());
+  EXPECT_EQ((*found)->step, 10);
+}
+
+TEST_F(CheckpointTest, LeftoversArePassedOverAloud) {
+  ASSERT_TRUE(Save(4).ok());
+  fs::create_directories(run_ + "/checkpoints/9.tmp-1");
+  fs::create_directories(run_ + "/checkpoints/8");
+  std::vector<std::string> notes;
+  const auto found = FindLatestCheckpoint(run_, &notes);
+  ASSERT_TRUE(found.ok() && found->has_value());
+  EXPECT_EQ((*found)->step, 4);
+  EXPECT_EQ(notes.size(), 2u);
+}
+
+TEST_F(CheckpointTest, DamageIsRefusedWithTheFile) {
+  for (const char* name : {"optimizer.safetensors", "engine_state.json", "config.json"}) {
+    ASSERT_TRUE(Save(5).ok());
+    const std::string path = run_ + "/checkpoints/5/" + name;
+    std::string bytes = *io::ReadFile(path);
+    bytes.back() ^= 1;
+    std::ofstream(path, std::ios::binary) << bytes;
+    const auto loaded = LoadCheckpoint(run_ + "/checkpoints/5");
+    EXPECT_EQ(loaded.status().code(), absl::StatusCode::kDataLoss) << name;
+    EXPECT_THAT(std::string(loaded.status().message()), ::testing::HasSubstr(name));
+    fs::resize_file(path, bytes.size() - 1);
+    EXPECT_FALSE(LoadCheckpoint(run_ + "/checkpoints/5").ok()) << name;
+  }
+}
+
+TEST_F(CheckpointTest, AFailedSaveLeavesTheOldOne) {
+  ASSERT_TRUE(Save(1).ok());
+  EXPECT_FALSE(SaveCheckpoint(run_, State(2), [](const std::string& dir) {
+                 io::WriteFile(dir + "/half", "x").IgnoreError();
+                 return absl::ResourceExhaustedError("disk full");
+               }).ok());
+  EXPECT_FALSE(fs::exists(run_ + "/checkpoints/2"));
+  EXPECT_TRUE(LoadCheckpoint(run_ + "/checkpoints/latest").ok());
+}
+
+}  // namespace
+}  // namespace mw::train
