@@ -26,8 +26,6 @@ import sys
 import tempfile
 
 STEPS_PER_KILL = 4
-# What a run may write after its last line before it exits: a checkpoint and its end.
-TIMEOUT_S = 120
 
 
 class Failure(Exception):
@@ -58,14 +56,19 @@ class Runs:
 
     def start(self, out, resume):
         command = [*self.command, "--out", str(out), *(["--resume"] if resume else [])]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                env=self.environment)
+        with open(self.folder / "stderr", "w", encoding="utf-8") as errors:
+            return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True,
+                                    env=self.environment)
+
+    def errors(self):
+        """What the last process wrote to stderr."""
+        return (self.folder / "stderr").read_text().strip()
 
     def finish(self, out, resume):
         """Runs to the end; returns the steps that were logged."""
         process = self.start(out, resume)
-        stdout, stderr = process.communicate(timeout=None)
-        check(process.returncode == 0, f"exit status {process.returncode}: {stderr.strip()}")
+        stdout, _ = process.communicate()
+        check(process.returncode == 0, f"exit status {process.returncode}: {self.errors()}")
         return [json.loads(line)["step"] for line in stdout.splitlines()]
 
 
@@ -96,12 +99,14 @@ def kill_once(runs, out, moment, resume, where):
     except subprocess.TimeoutExpired:
         finished = False
         process.kill()
-    rest, stderr = process.communicate(timeout=TIMEOUT_S)
-    # The last line may be cut.
-    logged += [json.loads(line)["step"] for line in rest.splitlines(keepends=True)
-               if line.endswith("\n")]
+    # Not communicate(), which would lose what readline() has buffered. The last line
+    # may be cut.
+    logged += [json.loads(line)["step"] for line in process.stdout if line.endswith("\n")]
+    process.stdout.close()
+    process.wait()
     if finished:
-        check(process.returncode == 0, f"{moment}: exit status {process.returncode}: {stderr.strip()}")
+        check(process.returncode == 0,
+              f"{moment}: exit status {process.returncode}: {runs.errors()}")
     if logged:
         check(logged == list(range(first + 1, first + 1 + len(logged))),
               f"{moment}: continued at step {logged[0]} with the newest checkpoint at {first}, "
@@ -157,9 +162,10 @@ def check_negative_controls(runs, out, expected):
     newest = damaged / "checkpoints" / str(newest_checkpoint(damaged))
     (newest / weights).write_bytes(bytes(flipped))
     process = runs.start(damaged, resume=True)
-    _, stderr = process.communicate(timeout=TIMEOUT_S)
-    check(process.returncode != 0 and weights in stderr,
-          f"control: a damaged checkpoint was taken: exit status {process.returncode}, {stderr!r}")
+    process.communicate()
+    check(process.returncode != 0 and weights in runs.errors(),
+          f"control: a damaged checkpoint was taken: exit status {process.returncode}, "
+          f"{runs.errors()!r}")
 
 
 def run(program, num_kills, seed, folder):
