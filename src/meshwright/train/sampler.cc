@@ -19,16 +19,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kSmallestBucket = 16;
+constexpr int64_t kSmallestLength = 16;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The power of two to round a length up to, within the limit. REQUIRES: length <= limit.
-int64_t Bucket(int64_t length, int64_t limit) {
-  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(length)));
-  return std::min(std::max(power, kSmallestBucket), limit);
+// The power of two to round a size up to, within the limit, so that few programs do.
+// REQUIRES: size <= limit.
+int64_t Bucket(int64_t size, int64_t smallest, int64_t limit) {
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
+  return std::min(std::max(power, smallest), limit);
 }
 
 template <typename... Args>
@@ -123,10 +124,10 @@ class Sampler::Impl {
     for (int64_t i = 0; i < num_samples; ++i) {
       samples[static_cast<size_t>(i)].prompt = i / options.num_samples;
     }
-    const int64_t rows = std::min(num_samples, options_.max_rows);
-    for (int64_t first = 0; first < num_samples; first += rows) {
-      const int64_t count = std::min(rows, num_samples - first);
-      Group group{.first = first, .count = count, .rows = rows};
+    for (int64_t first = 0; first < num_samples; first += options_.max_rows) {
+      const int64_t count = std::min(options_.max_rows, num_samples - first);
+      const Group group{
+          .first = first, .count = count, .rows = Bucket(count, 1, options_.max_rows)};
       MW_RETURN_IF_ERROR(GenerateGroup(params, prompts, options, callback, group, &samples));
     }
     return samples;
@@ -150,8 +151,8 @@ class Sampler::Impl {
   }
 
  private:
-  // Samples first … first + count - 1, generated together. A last group that is smaller
-  // than the others has `rows - count` rows that nobody looks at.
+  // Samples first … first + count - 1, generated together, beside `rows - count` rows that
+  // nobody looks at.
   struct Group {
     int64_t first = 0;
     int64_t count = 0;
@@ -232,7 +233,7 @@ class Sampler::Impl {
       sample_ids[row] = options.first_sample_id + static_cast<uint32_t>(index);
       stats_.prompt_tokens += lengths[row];
     }
-    const int64_t width = Bucket(longest, max_length_);
+    const int64_t width = Bucket(longest, kSmallestLength, max_length_);
     std::vector<int32_t> tokens(rows * static_cast<size_t>(width), 0);
     for (size_t row = 0; row < static_cast<size_t>(group.count); ++row) {
       const Sample& sample = (*samples)[static_cast<size_t>(group.first) + row];
@@ -244,7 +245,7 @@ class Sampler::Impl {
     GenerationShape shape;
     shape.rows = group.rows;
     shape.prompt_tokens = width;
-    shape.slots = Bucket(longest + options.max_new_tokens, max_length_);
+    shape.slots = Bucket(longest + options.max_new_tokens, kSmallestLength, max_length_);
     shape.mode = Mode(options);
     MW_ASSIGN_OR_RETURN(runtime::LoadedExecutable * prefill, Program(shape));
 

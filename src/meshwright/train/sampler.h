@@ -87,8 +87,8 @@ struct GenerationStats {
 absl::StatusOr<std::vector<runtime::Buffer>> UploadParams(const runtime::Client& client,
                                                           std::vector<HostTensor> params);
 
-// Generates with one model. Programs are built when first needed, for lengths rounded up to a
-// power of two. Not thread-safe.
+// Generates with one model. Programs are built when first needed, for numbers of rows and
+// lengths rounded up to a power of two. Not thread-safe.
 //
 // The same seed gives the same tokens on the same device whatever else is in the batch, up
 // to rounding: a matrix product may round differently for another number of rows.
