@@ -1,9 +1,12 @@
 #include "meshwright/train/checkpoint.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -106,10 +109,14 @@ absl::Status SaveCheckpoint(const std::string& run_dir, const CheckpointState& s
   std::erase(steps, state.engine.step);
   const auto others = static_cast<size_t>(options.max_num_checkpoints_to_keep - 1);
   for (size_t i = 0; i + others < steps.size(); ++i) {
-    // Without its manifest a half-removed folder is no checkpoint.
+    // Under a temporary name a half-removed folder is no checkpoint, and the next save
+    // removes the rest.
     const std::string old = fmt::format("{}/{}", dir, steps[i]);
-    MW_RETURN_IF_ERROR(io::RemoveAll(old + "/" + io::Manifest::kFileName));
-    MW_RETURN_IF_ERROR(io::RemoveAll(old));
+    const std::string doomed = fmt::format("{}.tmp-{}", old, ::getpid());
+    if (std::rename(old.c_str(), doomed.c_str()) != 0) {
+      return io::ErrnoStatus(errno, "rename", old);
+    }
+    MW_RETURN_IF_ERROR(io::RemoveAll(doomed));
   }
   return absl::OkStatus();
 }
