@@ -1,6 +1,7 @@
 #include "meshwright/tools/command.h"
 
 #include <fmt/format.h>
+#include <stdlib.h>
 
 #include <utility>
 
@@ -16,6 +17,8 @@ void CommandContext::Note(std::string_view sentence) const {
 absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context) {
   MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec spec,
                       runtime::ParseDeviceSpec(context.flags.device));
+  // Plugins report their start to stderr; warnings and errors still come.
+  setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   DeviceSession session;
   MW_ASSIGN_OR_RETURN(session.client, runtime::Client::Create(spec));
   if (session.client->devices().empty()) {

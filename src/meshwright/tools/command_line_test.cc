@@ -182,8 +182,7 @@ TEST_F(CommandLineTest, BadDevices) {
 
 TEST_F(CommandLineTest, BadModels) {
   const auto eval = [&](const std::string& model) {
-    return std::vector<std::string>{"eval",   "--model", model,
-                                    "--data", data_,     "max_target_length=32"};
+    return std::vector<std::string>{"eval", "--model", model, "--data", data_};
   };
   ExpectBadInput(eval("random:tiny-lama"), "tiny-llama");
   ExpectBadInput(eval(Path("nothing")), "nothing");

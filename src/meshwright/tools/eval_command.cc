@@ -29,14 +29,16 @@ class EvalCommand : public Command {
 
   absl::Status Run(const CommandContext& context) override {
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
-    MW_ASSIGN_OR_RETURN(const auto dataset, train::LoadTrainingData(model, data_, context.config));
+    train::TrainConfig config = context.config;
+    config.AdaptTo(model.config);
+    MW_ASSIGN_OR_RETURN(const auto dataset, train::LoadTrainingData(model, data_, config));
     for (const std::string& warning : dataset->report().Warnings()) context.Note(warning);
     MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
     MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
-                        train::MakeEngine(session.client, session.cache.get(), model,
-                                          context.config, /*weights_only=*/true));
+                        train::MakeEngine(session.client, session.cache.get(), model, config,
+                                          /*weights_only=*/true));
     MW_ASSIGN_OR_RETURN(const train::EvalMetrics metrics,
-                        train::Evaluate(*engine, dataset, context.config));
+                        train::Evaluate(*engine, dataset, config));
     const int64_t tokens = std::llround(metrics.denominator);
     if (context.flags.json) {
       const nlohmann::ordered_json line = {

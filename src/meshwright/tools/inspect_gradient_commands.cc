@@ -135,7 +135,7 @@ class InspectStepCommand : public Command {
       return absl::InvalidArgumentError(fmt::format("--steps must be at least 1, not {}", steps_));
     }
     MW_RETURN_IF_ERROR(run_.Open(context));
-    if (!StepsAreSet(context.flags)) {
+    if (!run_.config.given.contains("steps")) {
       run_.config.steps = steps_;
       MW_RETURN_IF_ERROR(run_.config.Finish());
     }
@@ -156,14 +156,6 @@ class InspectStepCommand : public Command {
   }
 
  private:
-  static bool StepsAreSet(const CommonFlags& flags) {
-    if (!flags.config_file.empty()) return true;
-    for (const std::string& setting : flags.settings) {
-      if (setting.starts_with("steps=")) return true;
-    }
-    return false;
-  }
-
   absl::Status Step(train::Engine& engine, const CommandContext& context) {
     const std::unique_ptr<train::MetricSink> sink =
         context.flags.json ? train::MakeJsonStreamSink(stdout)

@@ -67,7 +67,8 @@ class InspectProgramCommand : public Command {
     MW_RETURN_IF_ERROR(CheckName("--kernel", kernel_, kKernels));
     MW_RETURN_IF_ERROR(CheckName("--format", format_, kFormats));
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
-    const train::TrainConfig& config = context.config;
+    train::TrainConfig config = context.config;
+    config.AdaptTo(model.config);
     MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config, config.data.max_target_length));
     MW_ASSIGN_OR_RETURN(const compile::Program program, Build(*model.model, config));
     if (format_ == "stablehlo") {

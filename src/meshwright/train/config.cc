@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <map>
@@ -288,6 +289,11 @@ absl::Status TrainConfig::Finish() {
   return engine.Validate();
 }
 
+void TrainConfig::AdaptTo(const models::ModelConfig& model) {
+  if (given.contains("max_target_length")) return;
+  data.max_target_length = std::min(data.max_target_length, model.max_position);
+}
+
 data::DatasetOptions TrainConfig::dataset_options() const {
   data::DatasetOptions options;
   options.max_target_length = data.max_target_length;
@@ -318,6 +324,7 @@ absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::stri
     return absl::InvalidArgumentError(
         fmt::format("{}: {} takes {}, not '{}'", source, key, expected, value));
   }
+  config.given.emplace(key);
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #define MESHWRIGHT_TRAIN_CONFIG_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -43,13 +44,19 @@ struct TrainConfig {
   int64_t log_period = 1;
   bool tensorboard = true;
 
+  // Keys that were set, to whatever value.
+  std::set<std::string, std::less<>> given;
+
   TrainConfig();
 
   // Fills in what follows from other settings (the schedule's total_steps) and checks
   // all of them. Errors: InvalidArgument naming the key, its value and what it may be.
   absl::Status Finish();
 
-  // The EngineOptions with notices going nowhere, and the data set's options.
+  // Lowers the default max_target_length to the model's positions. One that was set stays,
+  // for CheckTargetLength to refuse.
+  void AdaptTo(const models::ModelConfig& model);
+
   data::DatasetOptions dataset_options() const;
 };
 

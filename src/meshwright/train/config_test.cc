@@ -66,6 +66,18 @@ TEST(ConfigTest, YamlKeepsEveryField) {
   }
 }
 
+TEST(ConfigTest, OnlyADefaultLengthAdaptsToTheModel) {
+  models::ModelConfig model;
+  model.max_position = 100;
+  TrainConfig config;
+  config.AdaptTo(model);
+  EXPECT_EQ(config.data.max_target_length, 100);
+  auto given = LoadConfig("", {"max_target_length=200"});
+  ASSERT_TRUE(given.ok()) << given.status();
+  given->AdaptTo(model);
+  EXPECT_EQ(given->data.max_target_length, 200);
+}
+
 TEST(ConfigTest, UnknownKeyNamesTheNearest) {
   const absl::Status status = SettingError("learning_rat=1");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);

@@ -67,6 +67,7 @@ class SftRun {
   absl::StatusOr<SftResult> Run(const std::atomic<bool>& stop) {
     MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, options_.resume));
     MW_ASSIGN_OR_RETURN(const OpenedModel asked, OpenModel(options_.model));
+    config_.AdaptTo(asked.config);
     MW_RETURN_IF_ERROR(CheckTargetLength(asked.config, config_.data.max_target_length));
     std::optional<CheckpointState> saved;
     std::optional<OpenedModel> saved_model;
