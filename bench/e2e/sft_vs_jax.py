@@ -208,7 +208,9 @@ def markdown(result):
         cells = [form.format(value(e)) for e in engines]
         if both and paired:
             r = summary["ratio"][paired]
-            cells.append(f"{r['median']:.3f} ({r['low']:.3f} to {r['high']:.3f})")
+            # Fewer rounds than this say nothing about their spread.
+            interval = f" ({r['low']:.3f} to {r['high']:.3f})" if result["rounds"] >= 4 else ""
+            cells.append(f"{r['median']:.3f}{interval}")
         elif both:
             cells.append(f"{value('meshwright') / value('jax'):.3f}")
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
