@@ -33,8 +33,16 @@ absl::Status CheckOutFolder(const std::string& out, bool resume) {
     const bool empty = fs::is_empty(out, error);
     if (error) return io::ErrnoStatus(error.value(), "read", out);
     if (!empty && !resume) {
-      return absl::FailedPreconditionError(fmt::format(
-          "{} is not empty: give --resume to continue the run in it, or another folder", out));
+      std::vector<std::string> notes;
+      MW_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
+                          FindLatestCheckpoint(out, &notes));
+      return absl::FailedPreconditionError(
+          found ? fmt::format("{} is not empty: give --resume to continue the run in it, or "
+                              "another folder",
+                              out)
+                : fmt::format("{} is not empty and holds no checkpoint to resume: remove it, or "
+                              "give another folder",
+                              out));
     }
   }
   return CheckWritable(out);
@@ -112,7 +120,8 @@ class SftRun {
     for (const std::string& note : notes) Note(note);
     if (!found) {
       return absl::FailedPreconditionError(fmt::format(
-          "{} has no checkpoint to resume: leave out --resume to start a run", options_.out));
+          "{} has no checkpoint to resume: leave out --resume to start a run in an empty folder",
+          options_.out));
     }
     MW_ASSIGN_OR_RETURN(*saved, LoadCheckpoint(found->dir));
     MW_ASSIGN_OR_RETURN(*model, OpenModel(found->dir));
