@@ -18,5 +18,12 @@ TEST(Crc32cTest, VectorsOfTheStandard) {
   EXPECT_EQ(Crc32c(""), 0u);
 }
 
+// What TensorBoard 2.21.0's masked_crc32c gives.
+TEST(Crc32cTest, MaskedAsTfRecordsHaveIt) {
+  EXPECT_EQ(MaskedCrc32c("123456789"), 0xc78ab0e5u);
+  EXPECT_EQ(MaskedCrc32c(std::string(32, '\0')), 0x0fd7fffau);
+  EXPECT_EQ(MaskedCrc32c(""), 0xa282ead8u);
+}
+
 }  // namespace
 }  // namespace mw
