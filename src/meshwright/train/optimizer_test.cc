@@ -1,0 +1,183 @@
+// Ten steps of each optimizer against torch's (tests/oracle/optimizers.py).
+#include "meshwright/train/optimizer.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "meshwright/graph_testing/run_graph.h"
+#include "meshwright/io/safetensors.h"
+
+namespace mw::train {
+namespace {
+
+using graph::Graph;
+using graph::Value;
+
+constexpr int64_t kSteps = 10;
+
+class OptimizerTest : public ::testing::Test {
+ protected:
+  HostTensor Get(const std::string& name) const {
+    auto tensor = file_->Read(name);
+    EXPECT_TRUE(tensor.ok()) << tensor.status();
+    return *tensor;
+  }
+
+  // Step `step` of a tensor [kSteps, …].
+  static HostTensor AtStep(const HostTensor& all, int64_t step) {
+    const Dims dims(all.dims().begin() + 1, all.dims().end());
+    const int64_t n = all.num_elements() / kSteps;
+    return HostTensor::From<float>(DType::kF32, dims, all.as<float>().subspan(step * n, n));
+  }
+
+  // The largest difference, of elements that torch has, relative to max(1, |value|).
+  static double MaxError(const HostTensor& actual, const HostTensor& expected) {
+    EXPECT_EQ(actual.dims(), expected.dims());
+    double worst = 0;
+    for (int64_t i = 0; i < expected.num_elements(); ++i) {
+      const double wanted = expected.as<float>()[i];
+      const double error =
+          std::abs(actual.as<float>()[i] - wanted) / std::max(1.0, std::abs(wanted));
+      worst = error <= worst ? worst : error;
+    }
+    return worst;
+  }
+
+  // Runs all steps of one parameter through one graph. Returns the largest error of the
+  // parameter after any step and of the slots after the last.
+  double Run(const std::string& oracle, const OptimizerOptions& options, const std::string& name,
+             bool decay) {
+    auto optimizer = CreateOptimizer(options);
+    EXPECT_TRUE(optimizer.ok()) << optimizer.status();
+    const HostTensor start = Get("start/" + name);
+    const TensorType type(DType::kF32, start.dims());
+    Graph g;
+    const Value param = g.AddParameter(type, "param");
+    const Value grad = g.AddParameter(type, "grad");
+    const Value rate = g.AddParameter(TensorType(DType::kF32, {}), "rate");
+    const Value count = g.AddParameter(TensorType(DType::kS32, {}), "count");
+    std::vector<Value> slots;
+    for (const std::string& slot : (*optimizer)->slots()) {
+      slots.push_back(g.AddParameter(type, slot));
+    }
+    (*optimizer)->Begin(rate, count);
+    Optimizer::Result result = (*optimizer)->Apply(param, grad, slots, decay);
+    std::vector<Value> outputs = {result.param};
+    outputs.insert(outputs.end(), result.slots.begin(), result.slots.end());
+    g.SetOutputs(outputs);
+
+    const HostTensor rates = Get("rates");
+    const HostTensor gradients = Get("gradients/" + name);
+    const HostTensor expected = Get(oracle + "/" + name);
+    std::vector<HostTensor> values = {start};
+    for (size_t s = 0; s < slots.size(); ++s) {
+      values.push_back(HostTensor::Zeros(DType::kF32, start.dims()));
+    }
+    double worst = 0;
+    for (int64_t step = 0; step < kSteps; ++step) {
+      std::vector<HostTensor> inputs = {
+          values[0], AtStep(gradients, step),
+          HostTensor::From<float>(DType::kF32, {}, rates.as<float>().subspan(step, 1)),
+          HostTensor::From<int32_t>(DType::kS32, {},
+                                    std::vector<int32_t>{static_cast<int32_t>(step)})};
+      inputs.insert(inputs.end(), values.begin() + 1, values.end());
+      auto out = RunGraph(g, inputs);
+      EXPECT_TRUE(out.ok()) << out.status();
+      if (!out.ok()) return HUGE_VAL;
+      values = *out;
+      worst = std::max(worst, MaxError(values[0], AtStep(expected, step)));
+    }
+    for (size_t s = 0; s < slots.size(); ++s) {
+      const std::string& slot = (*optimizer)->slots()[s];
+      worst = std::max(worst, MaxError(values[s + 1], Get(oracle + "/" + slot + "/" + name)));
+    }
+    return worst;
+  }
+
+  std::shared_ptr<io::SafetensorsFile> file_ = *io::SafetensorsFile::Open(
+      MW_SOURCE_DIR "/src/meshwright/train/testdata/optimizers.safetensors");
+};
+
+TEST_F(OptimizerTest, AdamWEqualsTorch) {
+  const OptimizerOptions options;
+  for (const bool matrix : {true, false}) {
+    const std::string name = matrix ? "matrix" : "norm";
+    const double error = Run("adamw", options, name, matrix);
+    RecordProperty("adamw_" + name, fmt::format("{:.2e}", error));
+    EXPECT_LE(error, 1e-6) << name;
+  }
+}
+
+TEST_F(OptimizerTest, AWrongSettingIsFarBeyondTheTolerance) {
+  OptimizerOptions options;
+  // The decay of what must not decay, and none of what must.
+  EXPECT_GT(Run("adamw", options, "norm", true), 1e-4);
+  EXPECT_GT(Run("adamw", options, "matrix", false), 1e-4);
+  options.adam_b2 = 0.999;
+  EXPECT_GT(Run("adamw", options, "matrix", true), 1e-4);
+}
+
+TEST_F(OptimizerTest, SgdEqualsTorch) {
+  for (const double momentum : {0.0, 0.9}) {
+    OptimizerOptions options;
+    options.opt_type = "sgd";
+    options.sgd_momentum = momentum;
+    for (const char* name : {"matrix", "norm"}) {
+      EXPECT_LE(Run(momentum == 0 ? "sgd" : "sgd_momentum", options, name, true), 1e-6)
+          << name << " " << momentum;
+    }
+  }
+}
+
+TEST_F(OptimizerTest, Bfloat16WeightsAreRoundedOnce) {
+  auto optimizer = CreateOptimizer(OptimizerOptions{});
+  ASSERT_TRUE(optimizer.ok());
+  const HostTensor start = Get("start/matrix").ConvertTo(DType::kBF16);
+  const HostTensor grad = AtStep(Get("gradients/matrix"), 0);
+  const HostTensor zero = HostTensor::Zeros(DType::kF32, start.dims());
+  const auto update = [&](const HostTensor& param) {
+    Graph g;
+    const TensorType f32(DType::kF32, start.dims());
+    const Value p = g.AddParameter(TensorType(param.dtype(), param.dims()), "param");
+    const Value gradient = g.AddParameter(f32, "grad");
+    const Value rate = g.AddParameter(TensorType(DType::kF32, {}), "rate");
+    const Value count = g.AddParameter(TensorType(DType::kS32, {}), "count");
+    const std::vector<Value> slots = {g.AddParameter(f32, "m"), g.AddParameter(f32, "v")};
+    (*optimizer)->Begin(rate, count);
+    g.SetOutputs({(*optimizer)->Apply(p, gradient, slots, true).param});
+    auto out = RunGraph(
+        g, {param, grad, HostTensor::From<float>(DType::kF32, {}, std::vector<float>{0.01f}),
+            HostTensor::Zeros(DType::kS32, {}), zero, zero});
+    EXPECT_TRUE(out.ok()) << out.status();
+    return out->front();
+  };
+  const HostTensor rounded = update(start.ConvertTo(DType::kF32)).ConvertTo(DType::kBF16);
+  const HostTensor direct = update(start);
+  ASSERT_EQ(direct.dtype(), DType::kBF16);
+  EXPECT_TRUE(std::equal(direct.bytes(), direct.bytes() + direct.num_bytes(), rounded.bytes()));
+}
+
+TEST(OptimizerOptionsTest, BadSettingsNameTheField) {
+  const auto message = [](const std::function<void(OptimizerOptions&)>& change) {
+    OptimizerOptions options;
+    change(options);
+    const auto created = CreateOptimizer(options);
+    EXPECT_FALSE(created.ok());
+    return std::string(created.status().message());
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(message([](auto& o) { o.opt_type = "adam"; }), HasSubstr("adamw"));
+  EXPECT_THAT(message([](auto& o) { o.adam_b1 = 1; }), HasSubstr("adam_b1"));
+  EXPECT_THAT(message([](auto& o) { o.adam_b2 = -0.1; }), HasSubstr("adam_b2"));
+  EXPECT_THAT(message([](auto& o) { o.adam_eps = 0; }), HasSubstr("adam_eps"));
+  EXPECT_THAT(message([](auto& o) { o.adam_weight_decay = NAN; }), HasSubstr("weight_decay"));
+  EXPECT_THAT(message([](auto& o) { o.sgd_momentum = 2; }), HasSubstr("sgd_momentum"));
+}
+
+}  // namespace
+}  // namespace mw::train
