@@ -3,126 +3,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <random>
 
-#include "meshwright/graph_testing/run_graph.h"
-#include "meshwright/models/registry.h"
 #include "meshwright/train/step_programs.h"
+#include "meshwright/train/tiny_engine_for_test.h"
 
 namespace mw::train {
 namespace {
 
-constexpr int64_t kTokens = 8;
+class EngineTest : public TinyEngineTest {};
 
-models::ModelConfig TinyConfig() {
-  models::ModelConfig c;
-  c.family = "llama";
-  c.vocab_size = 32;
-  c.hidden_size = 16;
-  c.num_layers = 2;
-  c.num_heads = 2;
-  c.num_kv_heads = 1;
-  c.head_dim = 8;
-  c.mlp_size = 24;
-  c.max_position = 64;
-  return c;
-}
-
-EngineOptions TestOptions() {
-  EngineOptions o;
-  o.model.matmul_precision = "highest";
-  o.schedule.lr_schedule = "constant";
-  o.schedule.learning_rate = 1e-2;
-  o.schedule.total_steps = 10;
-  o.loss.head_chunk_tokens = 0;
-  return o;
-}
-
-std::vector<HostTensor> RandomParams(const models::Model& model, const EngineOptions& options) {
-  std::mt19937 random(7);
-  std::normal_distribution<float> normal(0, 0.2f);
-  std::vector<HostTensor> params;
-  for (const nn::ParamSpec& spec : model.Params(options.model)) {
-    HostTensor t = HostTensor::Empty(DType::kF32, spec.dims);
-    for (float& x : t.mutable_as<float>()) {
-      x = spec.init.kind == nn::Init::Kind::kOnes ? 1.0f : normal(random);
-    }
-    params.push_back(t.ConvertTo(options.weight_dtype));
+void ExpectSameTensors(const EngineState& a, const EngineState& b) {
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (const auto& [name, tensor] : a.tensors) {
+    EXPECT_TRUE(SameBits({tensor}, {b.tensors.at(name)})) << name;
   }
-  return params;
-}
-
-// Rows [begin, end) of a fixed batch; row r learns counts[r] tokens, each weighing `weight`.
-data::Batch Rows(const std::vector<int>& counts, int begin, int end, float weight = 1) {
-  const int64_t rows = end - begin;
-  data::Batch b;
-  b.tokens = HostTensor::Zeros(DType::kS32, {rows, kTokens});
-  b.targets = HostTensor::Zeros(DType::kS32, {rows, kTokens});
-  b.loss_mask = HostTensor::Zeros(DType::kF32, {rows, kTokens});
-  b.segment_ids = HostTensor::Zeros(DType::kS32, {rows, kTokens});
-  b.positions = HostTensor::Zeros(DType::kS32, {rows, kTokens});
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t t = 0; t < kTokens; ++t) {
-      const int64_t i = r * kTokens + t;
-      const int64_t row = begin + r;
-      b.tokens.mutable_as<int32_t>()[i] = static_cast<int32_t>((row * 11 + t * 7 + 3) % 32);
-      b.targets.mutable_as<int32_t>()[i] = static_cast<int32_t>((row * 11 + t * 7 + 10) % 32);
-      b.loss_mask.mutable_as<float>()[i] = t < counts[row] ? weight : 0;
-      b.segment_ids.mutable_as<int32_t>()[i] = 1;
-      b.positions.mutable_as<int32_t>()[i] = static_cast<int32_t>(t);
-    }
-  }
-  b.num_tokens = rows * kTokens;
-  return b;
-}
-
-bool SameBits(const std::vector<HostTensor>& a, const std::vector<HostTensor>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i].num_bytes() != b[i].num_bytes() ||
-        std::memcmp(a[i].bytes(), b[i].bytes(), a[i].num_bytes()) != 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
-double MaxDifference(const std::vector<HostTensor>& a, const std::vector<HostTensor>& b) {
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    for (int64_t j = 0; j < a[i].num_elements(); ++j) {
-      const double d = std::abs(a[i].as<float>()[j] - b[i].as<float>()[j]);
-      worst = d <= worst ? worst : d;
-    }
-  }
-  return worst;
-}
-
-class EngineTest : public ::testing::Test {
- protected:
-  std::unique_ptr<Engine> Make(const EngineOptions& options) {
-    auto client = TestClient("cpu");
-    EXPECT_TRUE(client.ok()) << client.status();
-    auto engine =
-        Engine::Create(*client, nullptr, model_.get(), RandomParams(*model_, options), options);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    return std::move(*engine);
-  }
-
-  std::unique_ptr<models::Model> model_ = *models::CreateModel(TinyConfig());
-  const std::vector<int> counts_ = {8, 2, 5, 1};
-};
-
-void Ok(const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; }
-
-StepMetrics Last(Engine& engine) {
-  auto metrics = engine.TakeMetrics(true);
-  EXPECT_TRUE(metrics.ok()) << metrics.status();
-  EXPECT_FALSE(metrics->empty());
-  return metrics->back();
 }
 
 TEST_F(EngineTest, AnySplitGivesTheSameGradient) {
@@ -172,24 +70,95 @@ TEST_F(EngineTest, AStepWithoutTokensChangesNothing) {
   EXPECT_TRUE(SameBits(*engine->Params(), before));
   const EngineState after = *engine->State();
   EXPECT_EQ(after.step, 2);
-  for (const auto& [name, tensor] : state.tensors) {
-    EXPECT_TRUE(SameBits({tensor}, {after.tensors.at(name)})) << name;
-  }
+  ExpectSameTensors(after, state);
   // An ordinary step does change them.
   Ok(engine->FwdBwd(Rows(counts_, 0, 1)));
   Ok(engine->Update());
   EXPECT_FALSE(SameBits(*engine->Params(), before));
 }
 
-TEST_F(EngineTest, ANonFiniteGradientIsSkipped) {
+TEST_F(EngineTest, ANonFiniteGradientMovesNothing) {
   const auto engine = Make(TestOptions());
-  data::Batch bad = Rows(counts_, 0, 1);
-  bad.loss_mask.mutable_as<float>()[0] = std::numeric_limits<float>::infinity();
-  const auto before = *engine->Params();
-  Ok(engine->FwdBwd(bad));
+  Ok(engine->FwdBwd(Rows(counts_, 1, 2)));
   Ok(engine->Update());
-  EXPECT_EQ(Last(*engine).skip_reason, SkipReason::kNonFinite);
-  EXPECT_TRUE(SameBits(*engine->Params(), before));
+  const auto before = *engine->Params();
+  const EngineState state = *engine->State();
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    data::Batch batch = Rows(counts_, 0, 1);
+    batch.loss_mask.mutable_as<float>()[0] = bad;
+    Ok(engine->FwdBwd(batch));
+    Ok(engine->Update());
+    const StepMetrics metrics = Last(*engine);
+    EXPECT_NE(metrics.skip_reason, SkipReason::kNone);
+    EXPECT_EQ(metrics.optimizer_count, 1);
+    EXPECT_TRUE(SameBits(*engine->Params(), before));
+    ExpectSameTensors(*engine->State(), state);
+  }
+  EXPECT_EQ(engine->State()->num_skipped_steps, 2);
+}
+
+// A weight that overflows makes a gradient that is not finite out of a sound batch.
+TEST_F(EngineTest, AnOverflowIsSkippedUnlessAskedFor) {
+  for (const bool skip : {true, false}) {
+    EngineOptions options = TestOptions();
+    options.skip_step_on_nonfinite = skip;
+    const auto engine = Make(options);
+    auto params = *engine->Params();
+    const EngineState state = *engine->State();
+    params[0].mutable_as<float>()[3 * 16] = std::numeric_limits<float>::infinity();
+    Ok(engine->Restore(params, state));
+    Ok(engine->FwdBwd(Rows(counts_, 0, 1)));
+    Ok(engine->Update());
+    EXPECT_EQ(Last(*engine).skip_reason, skip ? SkipReason::kNonFinite : SkipReason::kNone);
+    EXPECT_EQ(SameBits(*engine->Params(), params), skip);
+  }
+}
+
+TEST_F(EngineTest, ASpikeMovesNothingButIsRemembered) {
+  for (const bool skip : {true, false}) {
+    EngineOptions options = TestOptions();
+    options.schedule.learning_rate = 1e-5;
+    options.skip_step_on_spikes = skip;
+    options.skip_step_interval = 4;
+    const auto engine = Make(options);
+    // The rows of the lowest and the highest loss.
+    std::array<double, 4> losses{};
+    for (int row = 0; row < 4; ++row) {
+      losses[static_cast<size_t>(row)] = engine->EvalStep(Rows(counts_, row, row + 1))->Loss();
+    }
+    const auto [low, high] = std::minmax_element(losses.begin(), losses.end());
+    ASSERT_GT(*high, 1.05 * *low);
+    const int calm = static_cast<int>(low - losses.begin());
+    const int wild = static_cast<int>(high - losses.begin());
+    for (int step = 0; step < 3; ++step) {
+      Ok(engine->FwdBwd(Rows(counts_, calm, calm + 1)));
+      Ok(engine->Update());
+      EXPECT_EQ(Last(*engine).skip_reason, SkipReason::kNone) << step;
+    }
+    const auto before = *engine->Params();
+    EngineState state = *engine->State();
+    Ok(engine->FwdBwd(Rows(counts_, wild, wild + 1)));
+    Ok(engine->Update());
+    const StepMetrics metrics = Last(*engine);
+    EXPECT_EQ(metrics.skip_reason, skip ? SkipReason::kSpike : SkipReason::kNone);
+    EXPECT_EQ(metrics.optimizer_count, skip ? 3 : 4);
+    EXPECT_EQ(SameBits(*engine->Params(), before), skip);
+    if (!skip) continue;
+    EngineState after = *engine->State();
+    EXPECT_EQ(after.tensors.at("history_count").as<int32_t>()[0], 4);
+    EXPECT_FLOAT_EQ(after.tensors.at("history").as<float>()[3], static_cast<float>(metrics.Loss()));
+    for (EngineState* s : {&state, &after}) {
+      s->tensors.erase("history");
+      s->tensors.erase("history_count");
+    }
+    ExpectSameTensors(after, state);
+    // Training goes on.
+    Ok(engine->FwdBwd(Rows(counts_, calm, calm + 1)));
+    Ok(engine->Update());
+    EXPECT_EQ(Last(*engine).skip_reason, SkipReason::kNone);
+    EXPECT_FALSE(SameBits(*engine->Params(), before));
+  }
 }
 
 TEST_F(EngineTest, UpdateWithNothingAccumulatedIsAnError) {
@@ -282,6 +251,139 @@ TEST_F(EngineTest, AccumulatorsOfBfloat16WeightsAreFloat32) {
   Ok(engine->FwdBwd(Rows(counts_, 0, 1)));
   Ok(engine->Update());
   EXPECT_EQ(Last(*engine).skip_reason, SkipReason::kNone);
+}
+
+// Micro-batches of 64, 16, 40 and 8 tokens, and one with none.
+TEST_F(EngineTest, RaggedMicroBatchesWeighTheirTokens) {
+  constexpr int64_t kLength = 64;
+  const std::vector<int> counts = {64, 16, 40, 8, 0};
+  const auto engine = Make(TestOptions());
+  Ok(engine->FwdBwd(Rows(counts, 0, 4, 1, kLength)));
+  const GradientReadout whole = *engine->ReadGradients();
+  EXPECT_EQ(whole.denominator, 128);
+  engine->ClearGradients();
+  std::vector<HostTensor> mean_of_means;
+  for (const HostTensor& g : whole.gradients) {
+    mean_of_means.push_back(HostTensor::Zeros(DType::kF32, g.dims()));
+  }
+  for (int row = 0; row < 4; ++row) {
+    Ok(engine->FwdBwd(Rows(counts, row, row + 1, 1, kLength)));
+    const GradientReadout part = *engine->ReadGradients();
+    engine->ClearGradients();
+    EXPECT_EQ(part.denominator, counts[static_cast<size_t>(row)]);
+    for (size_t i = 0; i < part.gradients.size(); ++i) {
+      for (int64_t j = 0; j < part.gradients[i].num_elements(); ++j) {
+        mean_of_means[i].mutable_as<float>()[j] += 0.25f * part.gradients[i].as<float>()[j];
+      }
+    }
+  }
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {4, 3, 2, 4, 1, 0}}) {
+    for (const int row : order) Ok(engine->FwdBwd(Rows(counts, row, row + 1, 1, kLength)));
+    const GradientReadout split = *engine->ReadGradients();
+    engine->ClearGradients();
+    EXPECT_EQ(split.denominator, 128);
+    EXPECT_NEAR(split.loss, whole.loss, 1e-6 * whole.loss);
+    EXPECT_LT(MaxDifference(split.gradients, whole.gradients), 1e-6);
+  }
+  EXPECT_GT(MaxDifference(mean_of_means, whole.gradients), 1e-3);
+}
+
+// 1 + 256 * 2^-9 is 1.5, but 1 where the sum is kept in bfloat16.
+TEST_F(EngineTest, SmallGradientsOfBfloat16WeightsAreNotLost) {
+  EngineOptions options = TestOptions();
+  options.weight_dtype = DType::kBF16;
+  const auto engine = Make(options);
+  Ok(engine->FwdBwd(Rows(counts_, 0, 1)));
+  const GradientReadout one = *engine->ReadGradients();
+  const data::Batch small = Rows(counts_, 0, 1, 0x1p-9f);
+  for (int i = 0; i < 256; ++i) Ok(engine->FwdBwd(small));
+  const GradientReadout all = *engine->ReadGradients();
+  EXPECT_EQ(all.denominator, 1.5 * one.denominator);
+  for (size_t i = 0; i < one.gradients.size(); ++i) {
+    double largest = 0;
+    for (const float g : one.gradients[i].as<float>()) {
+      largest = std::max(largest, std::abs(static_cast<double>(g)));
+    }
+    EXPECT_GT(largest, 0);
+    EXPECT_LT(MaxDifference({all.gradients[i]}, {one.gradients[i]}), 1e-5 * largest) << i;
+  }
+}
+
+TEST_F(EngineTest, ASecondStartCompilesNothing) {
+  const TestDir dir;
+  const auto run = [&](const EngineOptions& options, std::vector<HostTensor>* params) {
+    const auto cache = OpenCacheForTest(dir.File("executables"));
+    const auto engine = Make(options, cache.get());
+    Ok(engine->Compile(Rows(counts_, 0, 1)));
+    Ok(engine->FwdBwd(Rows(counts_, 0, 1)));
+    Ok(engine->FwdBwd(Rows(counts_, 1, 2)));
+    Ok(engine->Update());
+    EXPECT_GT(engine->EvalStep(Rows(counts_, 2, 3))->Loss(), 0);
+    *params = *engine->Params();
+    const CompileStats stats = engine->compile_stats();
+    EXPECT_EQ(stats.num_programs, 4);
+    EXPECT_EQ(Last(*engine).num_compilations, stats.num_compilations);
+    return stats.num_compilations;
+  };
+  std::vector<HostTensor> first;
+  std::vector<HostTensor> second;
+  EXPECT_EQ(run(TestOptions(), &first), 4);
+  EXPECT_EQ(run(TestOptions(), &second), 0);
+  EXPECT_TRUE(SameBits(first, second));
+  // Another optimizer setting is another update, and no other program.
+  EngineOptions other = TestOptions();
+  other.optimizer.adam_b2 = 0.99;
+  EXPECT_EQ(run(other, &second), 1);
+}
+
+TEST_F(EngineTest, EvaluationSeesTheNewestWeightsAndDisturbsNothing) {
+  EngineOptions options = TestOptions();
+  options.loss.z_loss = 0.01;
+  const auto engine = Make(options);
+  const data::Batch batch = Rows(counts_, 0, 2);
+  const EvalMetrics before = *engine->EvalStep(batch);
+  EXPECT_EQ(before.denominator, 10);
+  EXPECT_EQ(before.num_tokens, 16);
+  EXPECT_NEAR(before.objective_sum, before.nll_sum + 0.01 * before.z_loss_sum,
+              1e-6 * before.objective_sum);
+  Ok(engine->FwdBwd(batch));
+  const GradientReadout alone = *engine->ReadGradients();
+  EXPECT_NEAR(alone.loss, before.Loss(), 1e-6 * alone.loss);
+  EXPECT_NEAR(std::exp(alone.nll), before.Perplexity(), 1e-5 * before.Perplexity());
+  EXPECT_EQ(engine->EvalStep(Rows(counts_, 2, 4))->denominator, 6);
+  EXPECT_TRUE(SameBits(engine->ReadGradients()->gradients, alone.gradients));
+  EXPECT_EQ(engine->num_micro_batches(), 1);
+  Ok(engine->Update());
+  EXPECT_LT(engine->EvalStep(batch)->Loss(), before.Loss());
+}
+
+TEST_F(EngineTest, AClosedEngineSaysSo) {
+  const auto engine = Make(TestOptions());
+  Ok(engine->FwdBwd(Rows(counts_, 0, 1)));
+  Ok(engine->Update());
+  Ok(engine->FwdBwd(Rows(counts_, 0, 1)));
+  Ok(engine->Close());
+  for (const absl::Status& status :
+       {engine->FwdBwd(Rows(counts_, 0, 1)), engine->Update(), engine->TakeMetrics(true).status(),
+        engine->Params().status(), engine->State().status(),
+        engine->EvalStep(Rows(counts_, 0, 1)).status(), engine->ReadGradients().status()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("closed"));
+  }
+}
+
+TEST_F(EngineTest, BatchesThatDoNotFitAreRefusedWithTheTensor) {
+  const auto engine = Make(TestOptions());
+  data::Batch batch = Rows(counts_, 0, 2);
+  batch.positions = HostTensor::Zeros(DType::kS32, {2, kTokens - 1});
+  EXPECT_THAT(std::string(engine->FwdBwd(batch).message()), ::testing::HasSubstr("positions"));
+  batch = Rows(counts_, 0, 2);
+  batch.loss_mask = HostTensor::Zeros(DType::kS32, {2, kTokens});
+  EXPECT_THAT(std::string(engine->FwdBwd(batch).message()), ::testing::HasSubstr("loss_mask"));
+  batch.tokens = HostTensor::Zeros(DType::kS32, {2});
+  EXPECT_EQ(engine->FwdBwd(batch).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(engine->num_micro_batches(), 0);
+  Ok(engine->FwdBwd(Rows(counts_, 0, 2)));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/runtime/device_spec.h"
 #include "meshwright/train/checkpoint.h"
+#include "meshwright/train/test_cache.h"
 
 namespace mw::train {
 namespace {
@@ -73,7 +74,7 @@ TEST_F(SftTest, StopFinishesTheStepAndSaves) {
       if (step == 3) stop_ = true;
     });
   };
-  const auto stopped = RunSft(client_, nullptr, config_, options_, stop_);
+  const auto stopped = RunSft(client_, SharedTestCache(), config_, options_, stop_);
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   EXPECT_TRUE(stopped->stopped);
   EXPECT_GE(stopped->last_step, 3);
@@ -84,7 +85,7 @@ TEST_F(SftTest, StopFinishesTheStepAndSaves) {
 
   stop_ = false;
   options_.resume = true;
-  const auto resumed = RunSft(client_, nullptr, config_, options_, stop_);
+  const auto resumed = RunSft(client_, SharedTestCache(), config_, options_, stop_);
   ASSERT_TRUE(resumed.ok()) << resumed.status();
   EXPECT_FALSE(resumed->stopped);
   EXPECT_EQ(resumed->first_step, stopped->last_step);
@@ -95,9 +96,44 @@ TEST_F(SftTest, StopFinishesTheStepAndSaves) {
   EXPECT_EQ(steps, expected);
 }
 
+// 12 steps, and the same in three runs through the checkpoints on disk.
+TEST_F(SftTest, StoppedTwiceEndsAsTheStraightRun) {
+  config_.steps = 12;
+  config_.gradient_accumulation_steps = 2;
+  ASSERT_TRUE(config_.Finish().ok());
+  const auto run = [&](const std::string& out, int64_t stop_at) {
+    options_.out = dir_ + "/" + out;
+    stop_ = false;
+    options_.make_console_sink = [this, stop_at](int64_t) {
+      return std::make_unique<CallingSink>([this, stop_at](int64_t step) {
+        if (step == stop_at) stop_ = true;
+      });
+    };
+    const auto result = RunSft(client_, SharedTestCache(), config_, options_, stop_);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *result : SftResult{};
+  };
+  EXPECT_EQ(run("straight", -1).last_step, 12);
+  const SftResult first = run("stopped", 3);
+  EXPECT_TRUE(first.stopped);
+  options_.resume = true;
+  const SftResult second = run("stopped", 7);
+  EXPECT_TRUE(second.stopped);
+  EXPECT_EQ(second.first_step, first.last_step);
+  const SftResult third = run("stopped", -1);
+  EXPECT_GT(third.first_step, second.first_step);
+  EXPECT_EQ(third.last_step, 12);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    const auto straight = io::ReadFile(dir_ + "/straight/checkpoints/12/" + file);
+    const auto stopped = io::ReadFile(dir_ + "/stopped/checkpoints/12/" + file);
+    ASSERT_TRUE(straight.ok() && stopped.ok()) << file;
+    EXPECT_EQ(*straight, *stopped) << file;
+  }
+}
+
 TEST_F(SftTest, StopBeforeTheFirstStepLeavesNothing) {
   stop_ = true;
-  const auto result = RunSft(client_, nullptr, config_, options_, stop_);
+  const auto result = RunSft(client_, SharedTestCache(), config_, options_, stop_);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->stopped);
   EXPECT_FALSE(fs::exists(options_.out));
@@ -106,12 +142,12 @@ TEST_F(SftTest, StopBeforeTheFirstStepLeavesNothing) {
 TEST_F(SftTest, AnotherModelIsNoContinuation) {
   config_.steps = 1;
   ASSERT_TRUE(config_.Finish().ok());
-  ASSERT_TRUE(RunSft(client_, nullptr, config_, options_, stop_).ok());
+  ASSERT_TRUE(RunSft(client_, SharedTestCache(), config_, options_, stop_).ok());
   options_.resume = true;
   options_.model = "random:tiny-qwen3";
   config_.steps = 2;
   ASSERT_TRUE(config_.Finish().ok());
-  const auto result = RunSft(client_, nullptr, config_, options_, stop_);
+  const auto result = RunSft(client_, SharedTestCache(), config_, options_, stop_);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("qwen3"));
 }
