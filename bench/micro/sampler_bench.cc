@@ -1,0 +1,89 @@
+// Decoding with a model given by MW_BENCH_MODEL: time of a step for batches of 1 and 8 rows and
+// 1, 4 and 16 steps a call, with the compiler's account of the decode program's memory.
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "meshwright/runtime/device_spec.h"
+#include "meshwright/train/load_params.h"
+#include "meshwright/train/open_model.h"
+#include "meshwright/train/sampler.h"
+
+namespace mw::train {
+namespace {
+
+struct Loaded {
+  std::shared_ptr<runtime::Client> client;
+  std::unique_ptr<OpenedModel> model;
+  std::vector<runtime::Buffer> params;
+};
+
+// Null without a model.
+const Loaded* Load() {
+  static const std::unique_ptr<Loaded> loaded = []() -> std::unique_ptr<Loaded> {
+    const char* path = std::getenv("MW_BENCH_MODEL");
+    if (path == nullptr) return nullptr;
+    auto result = std::make_unique<Loaded>();
+    result->client = *runtime::Client::Create(*runtime::ParseDeviceSpec("cpu"));
+    result->model = std::make_unique<OpenedModel>(*OpenModel(path));
+    auto tensors = *LoadParams(*result->model, result->model->model->Params({}), DType::kF32);
+    result->params = *UploadParams(*result->client, std::move(tensors));
+    return result;
+  }();
+  return loaded.get();
+}
+
+// Arguments: rows, steps per call, 1 for filtered sampling.
+void BM_Decode(benchmark::State& state) {
+  const Loaded* loaded = Load();
+  if (loaded == nullptr) {
+    state.SkipWithError("set MW_BENCH_MODEL to a model");
+    return;
+  }
+  SamplerOptions options;
+  options.steps_per_call = state.range(1);
+  const auto sampler =
+      *Sampler::Create(loaded->client, nullptr, loaded->model->model.get(), options);
+  SamplingOptions sampling;
+  sampling.num_samples = state.range(0);
+  sampling.max_new_tokens = 65;
+  sampling.temperature = state.range(2) == 0 ? 0 : 1;
+  sampling.top_p = state.range(2) == 0 ? 1 : 0.9;
+  const std::vector<std::vector<int32_t>> prompts = {{504, 4044, 314, 253, 1379, 282, 260, 905}};
+  // Compiles.
+  if (!sampler->Generate(loaded->params, prompts, sampling).ok()) {
+    state.SkipWithError("generating failed");
+    return;
+  }
+  state.counters["compile_s"] = sampler->stats().compile_s;
+  double decode_s = 0;
+  int64_t tokens = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(sampler->Generate(loaded->params, prompts, sampling));
+    decode_s += sampler->stats().decode_s;
+    tokens += sampler->stats().new_tokens;
+  }
+  state.counters["tokens_per_s"] = static_cast<double>(tokens) / decode_s;
+  const auto memory = sampler->MemoryStats();
+  if (!memory.ok()) return;
+  for (const auto& [name, stats] : *memory) {
+    if (!name.starts_with("decode")) continue;
+    state.counters["temp_bytes"] = static_cast<double>(stats.temp_bytes);
+    state.counters["alias_bytes"] = static_cast<double>(stats.alias_bytes);
+  }
+}
+BENCHMARK(BM_Decode)
+    ->ArgNames({"rows", "steps", "filtered"})
+    ->ArgsProduct({{1, 8}, {1, 4, 16}, {0}})
+    ->Args({1, 1, 1})
+    ->Args({8, 1, 1})
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+
+}  // namespace
+}  // namespace mw::train
