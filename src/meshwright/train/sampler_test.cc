@@ -4,13 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
-#include <sstream>
+#include <map>
+#include <span>
 
+#include "meshwright/graph/graph.h"
 #include "meshwright/graph_testing/run_graph.h"
 #include "meshwright/io/safetensors.h"
 #include "meshwright/models/hf_config.h"
 #include "meshwright/models/registry.h"
+#include "meshwright/ops/constant.h"
+#include "meshwright/ops/iota.h"
+#include "meshwright/train/model_files_for_test.h"
 
 namespace mw::train {
 namespace {
@@ -26,60 +30,122 @@ SamplingOptions Options(int64_t max_new_tokens, double temperature, uint64_t see
   return options;
 }
 
-// A model of models/testdata on the device; `generated` is transformers' greedy continuation of
-// `prompt` (tests/oracle/tiny_models.py).
+// A model of models/testdata on the device with samplers whose programs the tests share;
+// `generated` is transformers' greedy continuation of `prompt` (tests/oracle/tiny_models.py).
+struct Loaded {
+  std::shared_ptr<runtime::Client> client;
+  std::unique_ptr<models::Model> model;
+  std::vector<HostTensor> host_params;
+  std::vector<runtime::Buffer> params;
+  std::vector<int32_t> prompt, generated;
+  std::map<int64_t, std::unique_ptr<Sampler>> samplers;  // by steps_per_call
+};
+
+std::vector<int32_t> Ids(const HostTensor& t) {
+  return {t.as<int32_t>().begin(), t.as<int32_t>().end()};
+}
+
+std::unique_ptr<Loaded> Load(const std::string& name) {
+  auto loaded = std::make_unique<Loaded>();
+  const std::string base = TinyModel(name);
+  loaded->model =
+      *models::CreateModel(*models::ModelConfigFromHfJson(ReadText(base + "/config.json")));
+  const auto weights = *io::SafetensorsFile::Open(base + "/model.safetensors");
+  const auto reference = *io::SafetensorsFile::Open(base + "-reference.safetensors");
+  loaded->prompt = Ids(*reference->Read("prompt"));
+  loaded->generated = Ids(*reference->Read("generated"));
+  for (const nn::ParamSpec& spec : loaded->model->Params({})) {
+    HostTensor param = HostTensor::Empty(DType::kF32, spec.dims);
+    auto at = param.mutable_as<float>().begin();
+    for (const std::string& tensor : spec.hf_names) {
+      const HostTensor part = *weights->Read(tensor);
+      at = std::copy(part.as<float>().begin(), part.as<float>().end(), at);
+    }
+    loaded->host_params.push_back(std::move(param));
+  }
+  loaded->client = *TestClient("cpu");
+  for (const HostTensor& param : loaded->host_params) {
+    loaded->params.push_back(*loaded->client->Upload(param));
+  }
+  return loaded;
+}
+
 class SamplerTest : public ::testing::TestWithParam<const char*> {
  protected:
+  static void TearDownTestSuite() { models_.clear(); }
   void SetUp() override {
-    const std::string base =
-        MW_SOURCE_DIR "/src/meshwright/models/testdata/" + std::string(GetParam());
-    std::ifstream file(base + "/config.json");
-    std::stringstream text;
-    text << file.rdbuf();
-    model_ = *models::CreateModel(*models::ModelConfigFromHfJson(text.str()));
-    const auto weights = *io::SafetensorsFile::Open(base + "/model.safetensors");
-    const auto reference = *io::SafetensorsFile::Open(base + "-reference.safetensors");
-    prompt_ = Ids(*reference->Read("prompt"));
-    generated_ = Ids(*reference->Read("generated"));
-    std::vector<HostTensor> params;
-    for (const nn::ParamSpec& spec : model_->Params({})) {
-      HostTensor param = HostTensor::Empty(DType::kF32, spec.dims);
-      auto at = param.mutable_as<float>().begin();
-      for (const std::string& name : spec.hf_names) {
-        const HostTensor part = *weights->Read(name);
-        at = std::copy(part.as<float>().begin(), part.as<float>().end(), at);
-      }
-      params.push_back(std::move(param));
+    std::unique_ptr<Loaded>& loaded = models_[GetParam()];
+    if (loaded == nullptr) loaded = Load(GetParam());
+    loaded_ = loaded.get();
+    prompt_ = loaded->prompt;
+    generated_ = loaded->generated;
+  }
+  Sampler& Shared(int64_t steps_per_call = 1) {
+    std::unique_ptr<Sampler>& sampler = loaded_->samplers[steps_per_call];
+    if (sampler == nullptr) {
+      SamplerOptions options;
+      options.steps_per_call = steps_per_call;
+      sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
     }
-    client_ = *TestClient("cpu");
-    params_ = *UploadParams(*client_, std::move(params));
-  }
-
-  static std::vector<int32_t> Ids(const HostTensor& t) {
-    return {t.as<int32_t>().begin(), t.as<int32_t>().end()};
-  }
-  std::unique_ptr<Sampler> Make(int64_t steps_per_call = 1) {
-    SamplerOptions options;
-    options.steps_per_call = steps_per_call;
-    return *Sampler::Create(client_, nullptr, model_.get(), options);
+    return *sampler;
   }
   std::vector<Sample> Run(Sampler& sampler, const std::vector<std::vector<int32_t>>& prompts,
-                          const SamplingOptions& options) {
-    auto samples = sampler.Generate(params_, prompts, options);
+                          const SamplingOptions& options, const TokenCallback& callback = nullptr) {
+    auto samples = sampler.Generate(loaded_->params, prompts, options, callback);
     EXPECT_TRUE(samples.ok()) << samples.status();
-    return samples.ok() ? *samples : std::vector<Sample>();
+    // Of the right size, so that a failure is reported and nothing worse.
+    return samples.ok()
+               ? *samples
+               : std::vector<Sample>(prompts.size() * static_cast<size_t>(options.num_samples));
   }
 
-  std::shared_ptr<runtime::Client> client_;
-  std::unique_ptr<models::Model> model_;
-  std::vector<runtime::Buffer> params_;
+  // Log-softmax of the logits / temperature at each of the last `count` positions of `ids`, by
+  // the forward pass that training uses.
+  std::vector<std::vector<double>> ForwardLogProbs(const std::vector<int32_t>& ids, size_t count,
+                                                   double temperature) {
+    const auto length = static_cast<int64_t>(ids.size());
+    const models::Model& model = *loaded_->model;
+    graph::Graph graph;
+    nn::ParamMap params;
+    for (const nn::ParamSpec& spec : model.Params({})) {
+      params[spec.name] = graph.AddParameter(TensorType(DType::kF32, spec.dims), spec.name);
+    }
+    const TensorType type(DType::kS32, {1, length});
+    models::Inputs inputs;
+    inputs.tokens = graph.AddParameter(type, "tokens");
+    inputs.positions = ops::Iota(graph, DType::kS32, {1, length}, 1);
+    inputs.segment_ids = ops::Full(graph, DType::kS32, {1, length}, 1);
+    graph.SetOutputs({model.Logits(params, model.Hidden(params, inputs, {}), {})}, {"logits"});
+    std::vector<HostTensor> arguments = loaded_->host_params;
+    arguments.push_back(
+        HostTensor::From<int32_t>(DType::kS32, {1, length}, std::span<const int32_t>(ids)));
+    const HostTensor logits = RunGraph(graph, arguments)->front();
+    const auto vocab = static_cast<size_t>(model.config().vocab_size);
+    std::vector<std::vector<double>> all;
+    for (size_t t = ids.size() - count; t < ids.size(); ++t) {
+      std::vector<double> row(vocab);
+      double sum = 0;
+      for (size_t v = 0; v < vocab; ++v) {
+        row[v] = static_cast<double>(logits.as<float>()[t * vocab + v]) / temperature;
+        sum += std::exp(row[v]);
+      }
+      for (double& value : row) value -= std::log(sum);
+      all.push_back(std::move(row));
+    }
+    return all;
+  }
+
+  inline static std::map<std::string, std::unique_ptr<Loaded>> models_;
+  Loaded* loaded_ = nullptr;
   std::vector<int32_t> prompt_, generated_;
 };
 
+// What does not depend on the model is tested with one.
+class SamplerBehaviorTest : public SamplerTest {};
+
 TEST_P(SamplerTest, GreedyIsTransformersGreedy) {
   for (const int64_t steps : {1, 3}) {
-    const auto sampler = Make(steps);
-    const auto samples = Run(*sampler, {prompt_}, Options(8, 0, 0));
+    const auto samples = Run(Shared(steps), {prompt_}, Options(8, 0, 0));
     ASSERT_EQ(samples.size(), 1u);
     EXPECT_THAT(samples[0].tokens, ElementsAreArray(generated_)) << steps;
     EXPECT_EQ(samples[0].finish_reason, FinishReason::kLength);
@@ -89,13 +155,13 @@ TEST_P(SamplerTest, GreedyIsTransformersGreedy) {
 TEST_P(SamplerTest, RaggedBatchIsEachPromptAlone) {
   std::vector<int32_t> longer = prompt_;
   longer.insert(longer.end(), generated_.begin(), generated_.begin() + 3);
-  const auto sampler = Make();
+  Sampler& sampler = Shared();
   const SamplingOptions options = Options(5, 1, 7);
-  const auto both = Run(*sampler, {prompt_, longer}, options);
+  const auto both = Run(sampler, {prompt_, longer}, options);
   SamplingOptions second = options;
   second.first_sample_id = 1;
-  const auto alone0 = Run(*sampler, {prompt_}, options);
-  const auto alone1 = Run(*sampler, {longer}, second);
+  const auto alone0 = Run(sampler, {prompt_}, options);
+  const auto alone1 = Run(sampler, {longer}, second);
   ASSERT_EQ(both.size(), 2u);
   EXPECT_EQ(both[0].tokens, alone0[0].tokens);
   EXPECT_EQ(both[1].tokens, alone1[0].tokens);
@@ -104,43 +170,165 @@ TEST_P(SamplerTest, RaggedBatchIsEachPromptAlone) {
   }
 }
 
-TEST_P(SamplerTest, SeedsAndFilters) {
-  const auto sampler = Make();
+TEST_P(SamplerBehaviorTest, SeedsAndFilters) {
+  Sampler& sampler = Shared();
   const SamplingOptions plain = Options(8, 1, 3);
-  const auto first = Run(*sampler, {prompt_}, plain);
-  EXPECT_EQ(Run(*sampler, {prompt_}, plain)[0].tokens, first[0].tokens);
+  const auto first = Run(sampler, {prompt_}, plain);
+  EXPECT_EQ(Run(sampler, {prompt_}, plain)[0].tokens, first[0].tokens);
   SamplingOptions other = plain;
   other.seed = 4;
-  EXPECT_NE(Run(*sampler, {prompt_}, other)[0].tokens, first[0].tokens);
+  EXPECT_NE(Run(sampler, {prompt_}, other)[0].tokens, first[0].tokens);
   SamplingOptions keep_all = plain;
-  keep_all.top_k = model_->config().vocab_size;
+  keep_all.top_k = loaded_->model->config().vocab_size;
   keep_all.top_p = std::nextafter(1.0, 0.0);
-  EXPECT_EQ(Run(*sampler, {prompt_}, keep_all)[0].tokens, first[0].tokens);
+  EXPECT_EQ(Run(sampler, {prompt_}, keep_all)[0].tokens, first[0].tokens);
   SamplingOptions one = plain;
   one.top_k = 1;
-  EXPECT_THAT(Run(*sampler, {prompt_}, one)[0].tokens, ElementsAreArray(generated_));
+  EXPECT_THAT(Run(sampler, {prompt_}, one)[0].tokens, ElementsAreArray(generated_));
   one.top_k = 0;
   one.top_p = 1e-6;
-  EXPECT_THAT(Run(*sampler, {prompt_}, one)[0].tokens, ElementsAreArray(generated_));
+  EXPECT_THAT(Run(sampler, {prompt_}, one)[0].tokens, ElementsAreArray(generated_));
 }
 
-TEST_P(SamplerTest, StopsAtAStopIdAndRefusesBadPrompts) {
-  const auto sampler = Make();
+TEST_P(SamplerBehaviorTest, StopsAtAStopIdAndRefusesBadPrompts) {
+  Sampler& sampler = Shared();
   SamplingOptions options = Options(8, 0, 0);
   options.stop_ids = {generated_[2]};
-  const auto samples = Run(*sampler, {prompt_}, options);
+  const auto samples = Run(sampler, {prompt_}, options);
   EXPECT_EQ(samples[0].tokens.back(), generated_[2]);
   EXPECT_LE(samples[0].tokens.size(), 3u);
   EXPECT_EQ(samples[0].finish_reason, FinishReason::kStop);
 
-  EXPECT_EQ(sampler->Generate(params_, {{}}, options).status().code(),
+  EXPECT_EQ(sampler.Generate(loaded_->params, {{}}, options).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(sampler->Generate(params_, {{131}}, options).status().code(),
+  EXPECT_EQ(sampler.Generate(loaded_->params, {{131}}, options).status().code(),
             absl::StatusCode::kInvalidArgument);
-  options.max_new_tokens = sampler->max_length();
-  EXPECT_THAT(std::string(sampler->Generate(params_, {prompt_}, options).status().message()),
+  options.max_new_tokens = sampler.max_length();
+  EXPECT_THAT(std::string(sampler.Generate(loaded_->params, {prompt_}, options).status().message()),
               HasSubstr("exceed the context"));
 }
+
+// 4096 first tokens against the exact probabilities.
+TEST_P(SamplerBehaviorTest, TokensHaveTheModelsProbabilities) {
+  const std::vector<double> log_probs = ForwardLogProbs(prompt_, 1, 1)[0];
+  constexpr int64_t kSamples = 4096;
+  SamplingOptions options = Options(1, 1, 12345);
+  options.num_samples = kSamples;
+  std::vector<int64_t> counts(log_probs.size(), 0);
+  for (const Sample& sample : Run(Shared(), {prompt_}, options)) {
+    ASSERT_EQ(sample.tokens.size(), 1u);
+    ++counts[static_cast<size_t>(sample.tokens[0])];
+  }
+  // Tokens expected less than five times share a cell, as the test's approximation needs.
+  const auto chi_square = [&](double temperature) {
+    double total = 0;
+    for (const double value : log_probs) total += std::exp(value / temperature);
+    double sum = 0, rare_expected = 0, rare_count = 0;
+    int cells = 0;
+    const auto add = [&](double count, double expected) {
+      sum += (count - expected) * (count - expected) / expected;
+      ++cells;
+    };
+    for (size_t v = 0; v < log_probs.size(); ++v) {
+      const double expected = kSamples * std::exp(log_probs[v] / temperature) / total;
+      if (expected >= 5) {
+        add(static_cast<double>(counts[v]), expected);
+      } else {
+        rare_expected += expected;
+        rare_count += static_cast<double>(counts[v]);
+      }
+    }
+    if (rare_expected > 0) add(rare_count, rare_expected);
+    // Standard deviations above the mean of a chi-square distribution.
+    return (sum - (cells - 1)) / std::sqrt(2.0 * (cells - 1));
+  };
+  EXPECT_LT(chi_square(1.0), 4);
+  EXPECT_GT(chi_square(1.25), 4) << "another temperature is not noticed";
+}
+
+TEST_P(SamplerTest, LogProbsAreThoseOfTheForwardPass) {
+  SamplingOptions options = Options(8, 0.8, 5);
+  options.top_k = 20;
+  for (const double temperature : {1.0, 1.7}) {
+    options.log_prob_temperature = temperature;
+    const Sample sample = Run(Shared(), {prompt_}, options)[0];
+    ASSERT_EQ(sample.tokens.size(), 8u);
+    std::vector<int32_t> ids = prompt_;
+    ids.insert(ids.end(), sample.tokens.begin(), sample.tokens.end() - 1);
+    const auto expected = ForwardLogProbs(ids, sample.tokens.size(), temperature);
+    for (size_t i = 0; i < sample.tokens.size(); ++i) {
+      EXPECT_NEAR(sample.log_probs[i], expected[i][static_cast<size_t>(sample.tokens[i])], 1e-5);
+    }
+  }
+}
+
+TEST_P(SamplerBehaviorTest, SamplesOfAPromptAreThoseOfTheirIds) {
+  std::vector<int32_t> other = prompt_;
+  other.push_back(generated_[0]);
+  SamplingOptions options = Options(5, 1, 9);
+  options.num_samples = 3;
+  const auto samples = Run(Shared(), {prompt_, other}, options);
+  ASSERT_EQ(samples.size(), 6u);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(samples[i].prompt, i < 3 ? 0 : 1);
+  EXPECT_NE(samples[0].tokens, samples[1].tokens);
+  options.num_samples = 1;
+  options.first_sample_id = 4;
+  EXPECT_EQ(Run(Shared(), {other}, options)[0].tokens, samples[4].tokens);
+}
+
+// Six samples in groups of four: the second group has rows of its own size.
+TEST_P(SamplerBehaviorTest, GroupsGiveWhatOneBatchGives) {
+  SamplerOptions options;
+  options.max_rows = 4;
+  const auto sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
+  SamplingOptions sampling = Options(5, 1, 9);
+  sampling.num_samples = 6;
+  const auto grouped = Run(*sampler, {prompt_}, sampling);
+  const auto together = Run(Shared(), {prompt_}, sampling);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(grouped[i].tokens, together[i].tokens) << i;
+}
+
+// Numbers of rows and lengths share programs up to the next power of two.
+TEST_P(SamplerBehaviorTest, ProgramsAreFew) {
+  const auto sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), {});
+  for (const int64_t rows : {5, 6, 8}) {
+    for (const int64_t length : {2, 7, 10}) {
+      SamplingOptions options = Options(length, 0, 0);
+      options.num_samples = rows;
+      Run(*sampler, {prompt_}, options);
+    }
+  }
+  const auto memory = sampler->MemoryStats();
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  EXPECT_EQ(memory->size(), 2u);
+  // The caches are updated where they are.
+  const auto& decode = memory->at("decode[8,16]");
+  const int64_t cache_bytes =
+      2 * loaded_->model->CacheType(8, 16, DType::kF32).num_elements() * int64_t{sizeof(float)};
+  EXPECT_GE(decode.alias_bytes, cache_bytes);
+}
+
+TEST_P(SamplerBehaviorTest, CallbackSeesEveryTokenAndEndsASample) {
+  SamplingOptions options = Options(8, 1, 3);
+  options.num_samples = 2;
+  for (const int64_t steps : {1, 3}) {
+    std::map<int64_t, std::vector<int32_t>> seen;
+    const auto samples =
+        Run(Shared(steps), {prompt_}, options, [&](int64_t sample, int32_t token, float) {
+          seen[sample].push_back(token);
+          return sample == 0 || seen[sample].size() < 3;
+        });
+    EXPECT_EQ(samples[0].tokens, seen[0]);
+    EXPECT_EQ(samples[1].tokens, seen[1]);
+    EXPECT_EQ(samples[0].tokens.size(), 8u);
+    EXPECT_EQ(samples[1].tokens.size(), 3u);
+    EXPECT_EQ(samples[0].finish_reason, FinishReason::kLength);
+    EXPECT_EQ(samples[1].finish_reason, FinishReason::kCallback);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(TinyLlama, SamplerBehaviorTest, ::testing::Values("tiny-llama"),
+                         [](const auto& info) { return std::string(info.param).substr(5); });
 
 INSTANTIATE_TEST_SUITE_P(TinyModels, SamplerTest, ::testing::Values("tiny-llama", "tiny-qwen3"),
                          [](const auto& info) { return std::string(info.param).substr(5); });
