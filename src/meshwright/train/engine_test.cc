@@ -90,7 +90,7 @@ TEST_F(EngineTest, ANonFiniteGradientMovesNothing) {
     Ok(engine->FwdBwd(batch));
     Ok(engine->Update());
     const StepMetrics metrics = Last(*engine);
-    EXPECT_NE(metrics.skip_reason, SkipReason::kNone);
+    EXPECT_EQ(metrics.skip_reason, SkipReason::kNonFinite) << bad;
     EXPECT_EQ(metrics.optimizer_count, 1);
     EXPECT_TRUE(SameBits(*engine->Params(), before));
     ExpectSameTensors(*engine->State(), state);

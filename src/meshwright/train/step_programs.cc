@@ -225,7 +225,8 @@ void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const Engin
   if (options.skip_step_on_nonfinite) {
     skip = ops::Select(finite, skip, reason(SkipReason::kNonFinite));
   }
-  skip = ops::Select(has_tokens, skip, reason(SkipReason::kNoTokens));
+  // Not the opposite of has_tokens: a NaN is neither.
+  skip = ops::Select(ops::LessEqual(denominator, 0.0), reason(SkipReason::kNoTokens), skip);
   const Value apply = ops::Equal(skip, 0.0);
 
   const Value rate = BuildLearningRate(options.schedule, count);
