@@ -7,6 +7,8 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
@@ -37,15 +39,48 @@ absl::StatusOr<nlohmann::ordered_json> ReadMessages(const std::string& path) {
   return json;
 }
 
-absl::StatusOr<std::vector<int32_t>> PromptIds(const GenerateArgs& args,
-                                               const train::OpenedModel& opened,
-                                               const data::Tokenizer& tokenizer) {
-  if (args.chat_file.empty()) return tokenizer.Encode(args.prompt);
+// The token that ends an assistant's turn in the template: a model tuned on chats writes it
+// although its config may name another. None where a turn does not end with a special token.
+std::optional<int32_t> EndOfTurn(const data::ChatTemplate& chat, const data::Tokenizer& tokenizer) {
+  const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "a"}},
+                                           {{"role", "assistant"}, {"content", "b"}}};
+  // A template may refuse so plain a chat; then there is nothing to learn from it.
+  const absl::StatusOr<data::RenderedChat> rendered = chat.RenderWithSpans(messages);
+  if (!rendered.ok() || rendered->assistant_spans.empty()) return std::nullopt;
+  const data::ByteSpan& span = rendered->assistant_spans.back();
+  const std::vector<int32_t> ids =
+      tokenizer.Encode(std::string_view(rendered->text).substr(span.begin, span.end - span.begin),
+                       {.add_special_tokens = false});
+  if (ids.empty() || !tokenizer.IsSpecial(ids.back())) return std::nullopt;
+  return ids.back();
+}
+
+struct Prompt {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> stop_ids;
+};
+
+absl::StatusOr<Prompt> MakePrompt(const GenerateArgs& args, const train::OpenedModel& opened,
+                                  const data::Tokenizer& tokenizer) {
+  Prompt prompt;
+  for (const int64_t id : opened.config.eos_token_ids) {
+    prompt.stop_ids.push_back(static_cast<int32_t>(id));
+  }
+  if (tokenizer.eos_id().has_value()) prompt.stop_ids.push_back(*tokenizer.eos_id());
+  const absl::StatusOr<data::ChatTemplate> chat = train::LoadChatTemplate(opened, tokenizer);
+  if (chat.ok()) {
+    if (const auto id = EndOfTurn(*chat, tokenizer)) prompt.stop_ids.push_back(*id);
+  }
+  if (args.chat_file.empty()) {
+    prompt.ids = tokenizer.Encode(args.prompt);
+    return prompt;
+  }
   MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json messages, ReadMessages(args.chat_file));
-  MW_ASSIGN_OR_RETURN(const data::ChatTemplate chat, train::LoadChatTemplate(opened, tokenizer));
+  MW_RETURN_IF_ERROR(chat.status());
   MW_ASSIGN_OR_RETURN(const std::string text,
-                      chat.Render(messages, /*add_generation_prompt=*/true));
-  return tokenizer.Encode(text, {.add_special_tokens = false});
+                      chat->Render(messages, /*add_generation_prompt=*/true));
+  prompt.ids = tokenizer.Encode(text, {.add_special_tokens = false});
+  return prompt;
 }
 
 // Where the earliest of the stop texts begins; npos without one.
@@ -55,17 +90,6 @@ size_t FindStop(const std::string& text, const std::vector<std::string>& stops) 
     if (!stop.empty()) first = std::min(first, text.find(stop));
   }
   return first;
-}
-
-std::vector<int32_t> StopIds(const train::OpenedModel& opened, const data::Tokenizer& tokenizer) {
-  std::vector<int32_t> ids;
-  for (const int64_t id : opened.config.eos_token_ids) ids.push_back(static_cast<int32_t>(id));
-  if (tokenizer.eos_id().has_value()) ids.push_back(*tokenizer.eos_id());
-  // Ends of a turn: a model tuned on chats writes these although its config may name another.
-  for (const char* end : {"<|im_end|>", "<|eot_id|>"}) {
-    if (const auto id = tokenizer.TokenToId(end)) ids.push_back(*id);
-  }
-  return ids;
 }
 
 // The text of one sample while it grows.
@@ -122,9 +146,12 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   }
   MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model));
   MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, train::LoadTokenizer(opened));
-  MW_ASSIGN_OR_RETURN(const std::vector<int32_t> ids, PromptIds(args, opened, tokenizer));
+  MW_ASSIGN_OR_RETURN(const Prompt prompt, MakePrompt(args, opened, tokenizer));
 
   train::SamplerOptions options;
+  // A loop over layers copies each layer's weights out of the stack for every token, which
+  // doubles the time of a step; without it compiling takes longer, once.
+  options.model.scan_layers = false;
   options.model.compute_dtype = args.compute_dtype;
   options.weight_dtype = args.weight_dtype;
   options.cache_dtype = args.compute_dtype;
@@ -143,7 +170,7 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   sampling.top_p = args.top_p;
   sampling.seed = args.seed;
   sampling.num_samples = args.num_samples;
-  sampling.stop_ids = StopIds(opened, tokenizer);
+  sampling.stop_ids = prompt.stop_ids;
 
   std::map<int64_t, SampleText> texts;
   const bool stream = args.stream && !args.json && args.num_samples == 1;
@@ -154,7 +181,7 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
     return !stopped;
   };
   MW_ASSIGN_OR_RETURN(const std::vector<train::Sample> samples,
-                      sampler->Generate(params, {ids}, sampling, on_token));
+                      sampler->Generate(params, {prompt.ids}, sampling, on_token));
   // Samples are generated side by side: each took as long as all of them.
   const double seconds = sampler->stats().prefill_s + sampler->stats().decode_s;
   for (size_t i = 0; i < samples.size(); ++i) {
