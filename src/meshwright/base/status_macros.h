@@ -9,10 +9,9 @@
 #define MW_CONCAT_(a, b) MW_CONCAT_INNER_(a, b)
 
 // Returns from the enclosing function when `expr` (an absl::Status) is not OK.
-#define MW_RETURN_IF_ERROR(expr)                          \
-  do {                                                    \
-    if (absl::Status mw_status_ = (expr); !mw_status_.ok()) \
-      return mw_status_;                                  \
+#define MW_RETURN_IF_ERROR(expr)                                               \
+  do {                                                                         \
+    if (absl::Status mw_status_ = (expr); !mw_status_.ok()) return mw_status_; \
   } while (false)
 
 // Evaluates `expr` (an absl::StatusOr<T>), returns its error or assigns its

@@ -25,12 +25,8 @@ std::optional<DType> ParseDType(std::string_view name);
 inline bool IsFloat(DType d) {
   return d == DType::kF16 || d == DType::kBF16 || d == DType::kF32 || d == DType::kF64;
 }
-inline bool IsUnsigned(DType d) {
-  return d == DType::kU8 || d == DType::kU32 || d == DType::kU64;
-}
-inline bool IsSigned(DType d) {
-  return d == DType::kS8 || d == DType::kS32 || d == DType::kS64;
-}
+inline bool IsUnsigned(DType d) { return d == DType::kU8 || d == DType::kU32 || d == DType::kU64; }
+inline bool IsSigned(DType d) { return d == DType::kS8 || d == DType::kS32 || d == DType::kS64; }
 inline bool IsInteger(DType d) { return IsSigned(d) || IsUnsigned(d); }
 
 }  // namespace mw
