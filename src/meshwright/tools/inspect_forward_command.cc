@@ -62,7 +62,10 @@ class InspectForwardCommand : public Command {
     app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET")
         ->required()
         ->option_text("MODEL");
-    app.add_option("--batch", batch_, "batch as safetensors")->required()->option_text("FILE");
+    app.add_option("--batch", batch_,
+                   "safetensors: tokens, optionally targets and loss_mask, each [rows, tokens]")
+        ->required()
+        ->option_text("FILE");
     app.add_option("--out", out_, "safetensors file to write")->required()->option_text("FILE");
   }
 

@@ -37,7 +37,10 @@ struct BatchRun {
     app.add_option("--model", model_name, "HF folder, GGUF file, checkpoint or random:PRESET")
         ->required()
         ->option_text("MODEL");
-    app.add_option("--batch", batch_path, "batch as safetensors")->required()->option_text("FILE");
+    app.add_option("--batch", batch_path,
+                   "safetensors: tokens, targets (s32) and loss_mask (f32), each [rows, tokens]")
+        ->required()
+        ->option_text("FILE");
     app.add_option("--out", out, out_help)->required()->option_text(out_text);
     app.add_option("--loss", loss, "the same as loss.name=NAME")->option_text("NAME");
     app.add_option("--micro-batches", micro_batches,

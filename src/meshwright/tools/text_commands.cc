@@ -58,8 +58,9 @@ class TokenizeCommand : public Command {
         ->required()
         ->option_text("MODEL");
     app.add_flag("--decode", args_.decode, "lines are JSON arrays of ids; print their text");
-    app.add_flag("!--no-special-tokens", args_.add_special_tokens,
-                 "leave out what the tokenizer puts around a text");
+    app.add_flag_callback(
+        "--no-special-tokens", [this] { args_.add_special_tokens = false; },
+        "leave out what the tokenizer puts around a text");
   }
   absl::Status Run(const CommandContext& context) override {
     args_.json = context.flags.json;

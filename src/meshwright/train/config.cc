@@ -207,6 +207,8 @@ struct TypeName {
   }
 };
 
+constexpr int kMaxNesting = 8;
+
 absl::Status ApplyNode(TrainConfig& config, const YAML::Node& node, const std::string& prefix,
                        const std::string& name, std::set<std::string>* seen) {
   for (const auto& entry : node) {
@@ -216,6 +218,11 @@ absl::Status ApplyNode(TrainConfig& config, const YAML::Node& node, const std::s
     }
     const std::string key = prefix + entry.first.Scalar();
     if (entry.second.IsMap()) {
+      // A map that holds itself through an alias never ends.
+      if (std::count(key.begin(), key.end(), '.') >= kMaxNesting) {
+        return absl::InvalidArgumentError(
+            fmt::format("{}: maps are nested more than {} deep", source, kMaxNesting));
+      }
       MW_RETURN_IF_ERROR(ApplyNode(config, entry.second, key + ".", name, seen));
       continue;
     }

@@ -143,6 +143,7 @@ TEST(ConfigTest, DamagedYaml) {
               HasSubstr("c.yaml:3: steps is given twice"));
   EXPECT_THAT(std::string(YamlError("loss: 3\n").message()), HasSubstr("unknown key 'loss'"));
   EXPECT_THAT(std::string(YamlError("a: {b\n").message()), StartsWith("c.yaml:"));
+  EXPECT_THAT(std::string(YamlError("a: &a {b: *a}\n").message()), HasSubstr("nested"));
   EXPECT_THAT(std::string(YamlError("- steps\n").message()), HasSubstr("map"));
   EXPECT_THAT(std::string(YamlError("steps:\n").message()), HasSubstr("steps"));
   EXPECT_TRUE(YamlError("").ok());

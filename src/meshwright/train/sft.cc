@@ -1,6 +1,8 @@
 #include "meshwright/train/sft.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -63,6 +65,31 @@ absl::Status CheckSameModel(const models::ModelConfig& asked, const models::Mode
       asked.family, asked.NumParameters(), checkpoint, saved.family, saved.NumParameters()));
 }
 
+// Keeps a second run out of a folder for as long as it lives, also when the process is killed.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  ~FolderLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+  // Errors: FailedPrecondition when another run holds it. File systems without locks have none.
+  absl::Status Lock(const std::string& dir) {
+    fd_ = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd_ < 0) return io::ErrnoStatus(errno, "open", dir);
+    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      return absl::FailedPreconditionError(fmt::format(
+          "another run is writing into {}: wait for its end, or give another folder", dir));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  int fd_ = -1;
+};
+
 // One run from its checks to its last checkpoint.
 class SftRun {
  public:
@@ -80,6 +107,7 @@ class SftRun {
     std::optional<CheckpointState> saved;
     std::optional<OpenedModel> saved_model;
     if (options_.resume) {
+      if (io::IsDirectory(options_.out)) MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
       MW_RETURN_IF_ERROR(FindSaved(asked, &saved, &saved_model));
       result_.first_step = result_.last_step = saved->engine.step;
       if (saved->engine.step >= config_.steps) {
@@ -154,11 +182,14 @@ class SftRun {
     const int64_t first_step = engine_->step();
     bool opened = false;
     while (engine_->step() < config_.steps && !stop.load()) {
-      for (int64_t i = 0; i < config_.gradient_accumulation_steps; ++i) {
+      for (int64_t i = 0; i < config_.gradient_accumulation_steps && !stop.load(); ++i) {
         MW_ASSIGN_OR_RETURN(const data::Batch batch, batches_->Next());
         MW_RETURN_IF_ERROR(engine_->FwdBwd(batch));
       }
+      // Part of an update is given up: the run ends with the last whole one.
+      if (stop.load()) break;
       MW_RETURN_IF_ERROR(engine_->Update());
+      position_ = batches_->state();
       // Only once the first step is known to have succeeded may files appear.
       MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(!opened));
       if (!opened) MW_RETURN_IF_ERROR(OpenOutput(first_step));
@@ -170,6 +201,7 @@ class SftRun {
         MW_RETURN_IF_ERROR(Save());
       }
     }
+    engine_->ClearGradients();
     result_.last_step = engine_->step();
     result_.stopped = engine_->step() < config_.steps;
     if (opened) MW_RETURN_IF_ERROR(Save());
@@ -179,6 +211,11 @@ class SftRun {
 
   absl::Status OpenOutput(int64_t first_step) {
     MW_RETURN_IF_ERROR(io::MakeDirectories(options_.out));
+    if (!options_.resume) {
+      MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
+      // Another run may have begun in it while this one compiled.
+      MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, false));
+    }
     MW_RETURN_IF_ERROR(io::WriteFile(options_.out + "/config.yaml", ConfigToYaml(config_)));
     recorder_ =
         std::make_unique<MetricsRecorder>([this](std::string_view sentence) { Note(sentence); });
@@ -214,7 +251,7 @@ class SftRun {
     if (!config_.enable_checkpointing) return absl::OkStatus();
     CheckpointState state;
     MW_ASSIGN_OR_RETURN(state.engine, engine_->State());
-    state.data_iterator = batches_->state().ToJson().dump();
+    state.data_iterator = position_.ToJson().dump();
     state.seed = config_.data.seed;
     state.config = ConfigToYaml(config_);
     state.metadata["model"] = options_.model;
@@ -244,10 +281,13 @@ class SftRun {
   TrainConfig config_;
   const SftOptions& options_;
   SftResult result_;
+  FolderLock out_lock_;
   const OpenedModel* model_ = nullptr;
   std::shared_ptr<const data::Dataset> dataset_;
   std::shared_ptr<const data::Dataset> eval_dataset_;
   std::unique_ptr<data::BatchIterator> batches_;
+  // In the data, after the last update.
+  data::DataIteratorState position_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<MetricsRecorder> recorder_;
 };
