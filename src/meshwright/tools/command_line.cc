@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/base/bad_input.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/tools/commands.h"
@@ -172,21 +173,8 @@ absl::Status CheckCommandName(const std::string& group, const std::string& word)
 }  // namespace
 
 int ExitStatus(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return 0;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kDataLoss:
-      return 2;
-    default:
-      return 1;
-  }
+  if (status.ok()) return 0;
+  return IsBadInput(status.code()) ? 2 : 1;
 }
 
 int Main(int argc, const char* const* argv) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "meshwright/base/bad_input.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/data_iterator.h"
 #include "meshwright/io/file_util.h"
@@ -366,19 +367,7 @@ absl::Status CheckWritable(const std::string& path) {
 }
 
 absl::Status RunFailure(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kDataLoss:
-      return absl::InternalError(status.message());
-    default:
-      return status;
-  }
+  return IsBadInput(status.code()) ? absl::InternalError(status.message()) : status;
 }
 
 }  // namespace mw::train
