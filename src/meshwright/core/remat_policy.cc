@@ -50,9 +50,9 @@ absl::StatusOr<std::string> ParseRematPolicy(std::string_view text) {
   }
   for (const std::string& name : names) {
     if (std::ranges::find(RematNames(), name) == RematNames().end()) {
-      return absl::InvalidArgumentError(fmt::format(
-          "remat_policy \"{}\": no activation is called \"{}\", did you mean \"{}\"? Known: {}",
-          text, name, NearestName(name, RematNames()), fmt::join(RematNames(), ", ")));
+      return absl::InvalidArgumentError(
+          fmt::format("remat_policy \"{}\": no activation is called \"{}\"{}; there are {}", text,
+                      name, NearestNote(name, RematNames()), fmt::join(RematNames(), ", ")));
     }
   }
   return fmt::format("{}{}", kNamesPrefix, fmt::join(names, ","));

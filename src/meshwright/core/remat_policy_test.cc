@@ -31,7 +31,7 @@ TEST(RematPolicyTest, UnknownTextIsAnErrorWithTheList) {
     EXPECT_THAT(std::string(policy.status().message()), HasSubstr("attn_out")) << text;
   }
   EXPECT_THAT(std::string(ParseRematPolicy("names:q,mlp_upp").status().message()),
-              HasSubstr("did you mean \"mlp_up\""));
+              HasSubstr("the nearest is \"mlp_up\""));
 }
 
 }  // namespace

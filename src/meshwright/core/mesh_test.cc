@@ -1,0 +1,90 @@
+#include "meshwright/core/mesh.h"
+
+#include <gtest/gtest.h>
+
+namespace mw {
+namespace {
+
+Mesh MakeMesh(const std::string& text, int64_t num_devices = 0) {
+  auto axes = Mesh::ParseAxes(text);
+  EXPECT_TRUE(axes.ok()) << axes.status();
+  auto mesh = Mesh::Create(*axes, num_devices);
+  EXPECT_TRUE(mesh.ok()) << mesh.status();
+  return *mesh;
+}
+
+std::string Refusal(const std::string& text, int64_t num_devices = 0) {
+  const auto axes = Mesh::ParseAxes(text);
+  if (!axes.ok()) return std::string(axes.status().message());
+  const auto mesh = Mesh::Create(*axes, num_devices);
+  return mesh.ok() ? "accepted" : std::string(mesh.status().message());
+}
+
+TEST(MeshTest, PlacesDevicesRowMajor) {
+  const Mesh mesh = MakeMesh("data=2,tensor=3");
+  EXPECT_EQ(mesh.num_devices(), 6);
+  EXPECT_EQ(mesh.Coordinates(4), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(mesh.Position(4, {"tensor", "data"}), 3);
+  EXPECT_EQ(mesh.Groups({"tensor"}), (std::vector<std::vector<int64_t>>{{0, 1, 2}, {3, 4, 5}}));
+  EXPECT_EQ(mesh.Groups({"data"}), (std::vector<std::vector<int64_t>>{{0, 3}, {1, 4}, {2, 5}}));
+  EXPECT_EQ(mesh.Groups({"tensor", "data"}),
+            (std::vector<std::vector<int64_t>>{{0, 3, 1, 4, 2, 5}}));
+}
+
+TEST(MeshTest, OpenSizeTakesTheRest) {
+  EXPECT_EQ(MakeMesh("data=2,fsdp=-1", 8).ToString(), "data=2,fsdp=4");
+}
+
+TEST(MeshTest, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(Refusal("data=2,tensor=3", 8), "mesh data=2,tensor=3 has 6 devices but there are 8");
+  EXPECT_EQ(Refusal("data=3,fsdp=-1", 8),
+            "mesh data=3,fsdp=-1 does not fit 8 devices: the other axes take 3, which does not "
+            "divide them");
+  EXPECT_EQ(Refusal("data=-1,fsdp=-1", 8),
+            "mesh data=-1,fsdp=-1 leaves two sizes open; only one may be -1");
+  EXPECT_EQ(Refusal("data=2,data=2"), "mesh data=2,data=2 names axis data twice");
+  EXPECT_EQ(Refusal("batch=2"),
+            "mesh axis \"batch\" is unknown; axes are data, stage, fsdp, fsdp_transpose, context, "
+            "tensor, expert");
+  EXPECT_EQ(Refusal("data=0"),
+            "mesh axis data has size 0; it must be positive, or -1 for what is left");
+  EXPECT_EQ(Refusal("data=x"), "mesh part \"data=x\" is not AXIS=SIZE, as in data=2,tensor=4");
+  EXPECT_EQ(Refusal("data"), "mesh part \"data\" is not AXIS=SIZE, as in data=2,tensor=4");
+}
+
+TEST(MeshTest, LocalTypesAndStarts) {
+  const Mesh mesh = MakeMesh("data=2,fsdp=2,tensor=2");
+  TensorType type(DType::kF32, {8, 6});
+  type.spec.dims = {{"fsdp", "data"}, {"tensor"}};
+  EXPECT_EQ(LocalType(type, mesh).dims, (Dims{2, 3}));
+  EXPECT_EQ(ShardStart(type, mesh, 5), (Dims{2, 3}));  // data 1, fsdp 0, tensor 1
+  EXPECT_EQ(ShardStart(type, mesh, 2), (Dims{4, 0}));  // data 0, fsdp 1, tensor 0
+}
+
+TEST(MeshTest, ChecksSpecs) {
+  const Mesh mesh = MakeMesh("data=2,tensor=4");
+  TensorType type(DType::kF32, {8, 6});
+  type.spec.dims = {{"data"}, {"tensor"}};
+  EXPECT_EQ(CheckSpec("w", type, mesh).message(),
+            "w: f32[8,6]{[data],[tensor]} cannot be split: dim 1 of size 6 is not a multiple of 4 "
+            "(tensor)");
+  type.spec.dims = {{"data"}, {"data"}};
+  EXPECT_EQ(CheckSpec("w", type, mesh).message(),
+            "w: f32[8,6]{[data],[data]} names axis data twice");
+  type.spec.dims = {{"fsdp"}};
+  EXPECT_EQ(CheckSpec("w", type, mesh).message(),
+            "w: f32[8,6]{[fsdp]} names axis fsdp, which mesh data=2,tensor=4 does not have");
+  type.spec.dims = {{"data"}};
+  EXPECT_TRUE(CheckSpec("w", type, mesh).ok());
+}
+
+TEST(MeshTest, CanonicalDropsAxesOfOneDevice) {
+  const Mesh mesh = MakeMesh("data=1,tensor=4");
+  PartitionSpec spec;
+  spec.dims = {{"data"}, {"data", "tensor"}, {}};
+  spec.unreduced = {"data"};
+  EXPECT_EQ(Canonical(spec, mesh).ToString(), "{[],[tensor]}");
+}
+
+}  // namespace
+}  // namespace mw

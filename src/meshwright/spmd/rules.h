@@ -1,0 +1,44 @@
+// LogicalRules: which mesh axes shard which logical axis.
+#ifndef MESHWRIGHT_SPMD_RULES_H_
+#define MESHWRIGHT_SPMD_RULES_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meshwright/core/mesh.h"
+#include "meshwright/core/partition_spec.h"
+
+namespace mw::spmd {
+
+struct LogicalRule {
+  std::string logical;
+  std::vector<std::string> mesh_axes;
+};
+
+// An ordered list; a logical axis may have several rules, of which the first that
+// can be used wins.
+class LogicalRules {
+ public:
+  LogicalRules() = default;
+  explicit LogicalRules(std::vector<LogicalRule> rules) : rules_(std::move(rules)) {}
+
+  const std::vector<LogicalRule>& rules() const { return rules_; }
+  // Whether some rule names `logical`.
+  bool Has(const std::string& logical) const;
+
+  // The spec of a tensor whose dims have these logical axes ("" for none).
+  //
+  // Rules are tried in their order. Mesh axes that `mesh` does not have are dropped
+  // from a rule; a rule of which an axis already shards another dim of the tensor is
+  // skipped; a dim whose logical axis no rule settles stays whole.
+  // Source: MaxText's logical axis rules (flax.linen.logical_to_mesh_axes).
+  PartitionSpec Resolve(const std::vector<std::string>& logical_axes, const Mesh& mesh) const;
+
+ private:
+  std::vector<LogicalRule> rules_;
+};
+
+}  // namespace mw::spmd
+
+#endif  // MESHWRIGHT_SPMD_RULES_H_
