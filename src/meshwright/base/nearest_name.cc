@@ -22,7 +22,7 @@ int EditDistance(std::string_view a, std::string_view b) {
 
 std::string NearestName(std::string_view name, const std::vector<std::string>& known) {
   std::string best;
-  int best_distance = 1 << 30;
+  int best_distance = 2 + static_cast<int>(name.size() / 3);
   for (const std::string& candidate : known) {
     const int distance = EditDistance(name, candidate);
     if (distance < best_distance) {
@@ -31,6 +31,11 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& k
     }
   }
   return best;
+}
+
+std::string NearestNote(std::string_view name, const std::vector<std::string>& known) {
+  const std::string nearest = NearestName(name, known);
+  return nearest.empty() ? "" : "; the nearest is \"" + nearest + "\"";
 }
 
 }  // namespace mw

@@ -11,8 +11,12 @@ namespace mw {
 // Edit distance (insert, delete, replace, swap of neighbours all cost 1).
 int EditDistance(std::string_view a, std::string_view b);
 
-// The known name nearest to `name`, or "" when `known` is empty.
+// The known name nearest to `name`, or "" when none is within 1 + size / 3 edits of it:
+// then a suggestion would only mislead.
 std::string NearestName(std::string_view name, const std::vector<std::string>& known);
+
+// `; the nearest is "x"` for the end of a message, or "" when nothing is near.
+std::string NearestNote(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace mw
 
