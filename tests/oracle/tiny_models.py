@@ -2,7 +2,10 @@
 """Writes the tiny models and reference values of src/meshwright/models/testdata/.
 
 Run:  pip install torch==2.15.0 transformers==5.24.0 safetensors==0.8.0
-      python3 tests/oracle/tiny_models.py
+      python3 tests/oracle/tiny_models.py tiny-llama
+
+Only the families that are named are written: a new one leaves the bytes of the others
+as they are, whatever versions made them.
 
 Per family a Hugging Face folder tiny-<family>/ (config.json, model.safetensors) and
 tiny-<family>-reference.safetensors with a packed batch and what transformers computes
@@ -19,6 +22,7 @@ Each document is run on its own, so that nothing here depends on how transformer
 treats packed rows. Padding positions hold 0 in logits.
 """
 
+import argparse
 import json
 import pathlib
 
@@ -72,10 +76,17 @@ def tiny_qwen3():
     return transformers.Qwen3ForCausalLM(config)
 
 
+FAMILIES = {"tiny-llama": tiny_llama, "tiny-qwen3": tiny_qwen3}
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("family", nargs="+", choices=sorted(FAMILIES))
+    names = parser.parse_args().family
     torch.set_num_threads(1)
     OUT.mkdir(parents=True, exist_ok=True)
-    for name, build in (("tiny-llama", tiny_llama), ("tiny-qwen3", tiny_qwen3)):
+    for name in names:
+        build = FAMILIES[name]
         torch.manual_seed(SEED)
         model = build().float().eval()
         with torch.no_grad():
@@ -122,7 +133,7 @@ def main():
         folder = OUT / name
         model.save_pretrained(folder)
         (folder / "generation_config.json").unlink(missing_ok=True)
-        versions = dict(command="python3 tests/oracle/tiny_models.py", seed=str(SEED),
+        versions = dict(command=f"python3 tests/oracle/tiny_models.py {name}", seed=str(SEED),
                         torch=torch.__version__, transformers=transformers.__version__,
                         safetensors=safetensors.__version__)
         safetensors.torch.save_file(
