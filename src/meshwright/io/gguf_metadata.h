@@ -52,6 +52,7 @@ struct GgufValue {
   static GgufValue I32(int32_t v) { return {GgufType::kI32, {}, int64_t{v}}; }
   static GgufValue U64(uint64_t v) { return {GgufType::kU64, {}, v}; }
   static GgufValue F32(float v) { return {GgufType::kF32, {}, double{v}}; }
+  static GgufValue F64(double v) { return {GgufType::kF64, {}, v}; }
   static GgufValue Bool(bool v) { return {GgufType::kBool, {}, v}; }
   static GgufValue String(std::string v) { return {GgufType::kString, {}, std::move(v)}; }
   static GgufValue Strings(std::vector<std::string> v) {

@@ -15,6 +15,16 @@ absl::StatusOr<int64_t> NeedInt(const GgufLookup& file, const std::string& key) 
   return absl::InvalidArgumentError(fmt::format("GGUF: the integer {} is missing", key));
 }
 
+// The parameters of a scaling that GGUF files state as factors only.
+constexpr const char* kRopeType = "meshwright.rope.type";
+constexpr const char* kRopeFactor = "meshwright.rope.factor";
+constexpr const char* kRopeLow = "meshwright.rope.low_freq_factor";
+constexpr const char* kRopeHigh = "meshwright.rope.high_freq_factor";
+constexpr const char* kRopeOriginal = "meshwright.rope.original_max_position";
+
+// The shortest decimal that rounds to the float32 that a file holds: what was meant.
+double Decimal(double stored) { return std::stod(fmt::format("{}", static_cast<float>(stored))); }
+
 // Llama 3's scaling of `factor`.
 nn::RopeConfig Llama3Rope(double theta, double factor) {
   nn::RopeConfig rope;
@@ -27,33 +37,55 @@ nn::RopeConfig Llama3Rope(double theta, double factor) {
   return rope;
 }
 
-// The rope type that gives these factors, so that exports can name it.
-nn::RopeConfig RecognizeFactors(double theta, int64_t head_dim, std::vector<float> factors) {
-  for (double factor : {8.0, 32.0}) {
-    nn::RopeConfig rope = Llama3Rope(theta, factor);
-    if (!rope.Validate(head_dim).ok()) break;
-    const std::vector<float> expected = nn::RopeFreqFactors(rope, head_dim);
-    bool same = expected.size() == factors.size();
-    for (size_t i = 0; same && i < factors.size(); ++i) {
-      same = std::abs(expected[i] - factors[i]) <= 1e-4f * expected[i];
-    }
-    if (same) return rope;
+// The scaling of our own keys; nullopt where the file lacks one of them.
+std::optional<nn::RopeConfig> StatedRope(const GgufLookup& file, double theta) {
+  const auto factor = file.number(kRopeFactor), low = file.number(kRopeLow),
+             high = file.number(kRopeHigh);
+  const auto original = file.integer(kRopeOriginal);
+  if (file.string(kRopeType) != nn::RopeTypeName(nn::RopeType::kLlama3) || !factor || !low ||
+      !high || !original) {
+    return std::nullopt;
+  }
+  nn::RopeConfig rope = Llama3Rope(theta, *factor);
+  rope.low_freq_factor = *low;
+  rope.high_freq_factor = *high;
+  rope.original_max_position = *original;
+  return rope;
+}
+
+bool GivesFactors(const nn::RopeConfig& rope, int64_t head_dim, const std::vector<float>& factors) {
+  if (!rope.Validate(head_dim).ok()) return false;
+  const std::vector<float> expected = nn::RopeFreqFactors(rope, head_dim);
+  bool same = expected.size() == factors.size();
+  for (size_t i = 0; same && i < factors.size(); ++i) {
+    same = std::abs(expected[i] - factors[i]) <= 1e-4f * expected[i];
+  }
+  return same;
+}
+
+// The rope type that gives the file's factors, so that exports can name it.
+nn::RopeConfig RecognizeFactors(const GgufLookup& file, double theta, int64_t head_dim) {
+  std::vector<nn::RopeConfig> candidates;
+  if (const auto stated = StatedRope(file, theta)) candidates.push_back(*stated);
+  for (const double factor : {8.0, 32.0}) candidates.push_back(Llama3Rope(theta, factor));
+  for (const nn::RopeConfig& rope : candidates) {
+    if (GivesFactors(rope, head_dim, file.rope_freq_factors)) return rope;
   }
   nn::RopeConfig rope;
   rope.theta = theta;
   rope.type = nn::RopeType::kFreqFactors;
-  rope.freq_factors = std::move(factors);
+  rope.freq_factors = file.rope_freq_factors;
   return rope;
 }
 
 absl::StatusOr<nn::RopeConfig> ReadRope(const GgufLookup& file, const std::string& prefix,
                                         int64_t head_dim) {
   nn::RopeConfig rope;
-  rope.theta = file.number(prefix + "rope.freq_base").value_or(10000.0);
+  rope.theta = Decimal(file.number(prefix + "rope.freq_base").value_or(10000.0));
   const std::string type = file.string(prefix + "rope.scaling.type").value_or("none");
   if (type == "linear") {
     rope.type = nn::RopeType::kLinear;
-    rope.factor = file.number(prefix + "rope.scaling.factor").value_or(0.0);
+    rope.factor = Decimal(file.number(prefix + "rope.scaling.factor").value_or(0.0));
   } else if (type != "none") {
     return absl::UnimplementedError(fmt::format(
         "GGUF: {}rope.scaling.type = {} is not supported; known: none, linear", prefix, type));
@@ -65,7 +97,12 @@ absl::StatusOr<nn::RopeConfig> ReadRope(const GgufLookup& file, const std::strin
                       "supported",
                       prefix, type));
     }
-    return RecognizeFactors(rope.theta, head_dim, file.rope_freq_factors);
+    return RecognizeFactors(file, rope.theta, head_dim);
+  }
+  if (const auto stated = file.string(kRopeType)) {
+    return absl::InvalidArgumentError(
+        fmt::format("GGUF: {} is {}, but the tensor rope_freqs.weight with its factors is missing",
+                    kRopeType, *stated));
   }
   return rope;
 }
@@ -108,8 +145,7 @@ absl::StatusOr<ModelConfig> ModelConfigFromGguf(const GgufLookup& file) {
   if (!rms_norm_eps) {
     return absl::InvalidArgumentError(fmt::format("GGUF: the number {} is missing", eps));
   }
-  // Stored as float32: the shortest decimal that rounds to it is what was meant.
-  config.rms_norm_eps = std::stod(fmt::format("{}", static_cast<float>(*rms_norm_eps)));
+  config.rms_norm_eps = Decimal(*rms_norm_eps);
   config.max_position = file.integer(prefix + "context_length").value_or(2048);
   const auto vocab = file.array_size("tokenizer.ggml.tokens");
   config.vocab_size = vocab ? *vocab : file.integer(prefix + "vocab_size").value_or(0);
@@ -144,6 +180,13 @@ absl::StatusOr<std::vector<GgufEntry>> ModelConfigToGguf(const ModelConfig& conf
   if (config.rope.type == nn::RopeType::kLinear) {
     entries.emplace_back(prefix + "rope.scaling.type", "linear");
     entries.emplace_back(prefix + "rope.scaling.factor", static_cast<float>(config.rope.factor));
+  }
+  if (config.rope.type == nn::RopeType::kLlama3) {
+    entries.emplace_back(kRopeType, std::string(nn::RopeTypeName(config.rope.type)));
+    entries.emplace_back(kRopeFactor, config.rope.factor);
+    entries.emplace_back(kRopeLow, config.rope.low_freq_factor);
+    entries.emplace_back(kRopeHigh, config.rope.high_freq_factor);
+    entries.emplace_back(kRopeOriginal, u32(config.rope.original_max_position));
   }
   return entries;
 }

@@ -32,18 +32,20 @@ struct GgufLookup {
 // Reads `general.architecture` and its keys (`llama.block_count`, …).
 //
 // The embeddings are tied exactly when there is no tensor output.weight. A scaling
-// that the file states as factors becomes the rope type it came from when it is
-// Llama 3.1's or 3.2's, and stays factors otherwise.
+// that the file states as factors becomes the rope type it came from when that gives
+// these factors: the one of the file's meshwright.rope.* keys, Llama 3.1's or 3.2's. It
+// stays factors otherwise: they are what other readers of the file use.
 // Errors: NotFound for an unknown architecture, InvalidArgument naming a missing key
 // or a bad value, Unimplemented for an unknown rope scaling.
 // Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 absl::StatusOr<ModelConfig> ModelConfigFromGguf(const GgufLookup& file);
 
-using GgufEntry = std::pair<std::string, std::variant<uint32_t, float, std::string>>;
+using GgufEntry = std::pair<std::string, std::variant<uint32_t, float, std::string, double>>;
 
 // The metadata of a model: what ModelConfigFromGguf reads, in the order in which
 // converters write it. A scaling also needs the tensor rope_freqs.weight with
-// nn::RopeFreqFactors when config.rope.type is kLlama3 or kFreqFactors.
+// nn::RopeFreqFactors when config.rope.type is kLlama3 or kFreqFactors: the format has no
+// keys for kLlama3's parameters, so they are also kept in keys of our own, meshwright.rope.*.
 absl::StatusOr<std::vector<GgufEntry>> ModelConfigToGguf(const ModelConfig& config);
 
 }  // namespace mw::models

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "meshwright/io/gguf.h"
+#include "meshwright/models/hf_config.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
 #include "meshwright/models/weight_names.h"
@@ -14,7 +15,7 @@ namespace mw::models {
 namespace {
 
 using ::testing::HasSubstr;
-using Entries = std::map<std::string, std::variant<uint32_t, float, std::string>>;
+using Entries = std::map<std::string, std::variant<uint32_t, float, std::string, double>>;
 
 GgufLookup LookupOf(const Entries& entries, bool has_output) {
   GgufLookup file;
@@ -30,8 +31,10 @@ GgufLookup LookupOf(const Entries& entries, bool has_output) {
   };
   file.number = [entries](std::string_view key) -> std::optional<double> {
     const auto it = entries.find(std::string(key));
-    if (it == entries.end() || it->second.index() != 1) return std::nullopt;
-    return std::get<float>(it->second);
+    if (it == entries.end()) return std::nullopt;
+    if (const auto* wide = std::get_if<double>(&it->second)) return *wide;
+    if (const auto* real = std::get_if<float>(&it->second)) return *real;
+    return std::nullopt;
   };
   file.array_size = [](std::string_view) { return std::nullopt; };
   file.has_tensor = [has_output](std::string_view name) {
@@ -50,17 +53,105 @@ TEST(GgufConfigTest, WrittenMetadataReadBack) {
     GgufLookup file =
         LookupOf(Entries(entries->begin(), entries->end()), !config.tie_word_embeddings);
     file.rope_freq_factors = nn::RopeFreqFactors(config.rope, config.head_dim);
-    auto again = ModelConfigFromGguf(file);
+    const auto again = ModelConfigFromGguf(file);
     ASSERT_TRUE(again.ok()) << name << again.status();
-    if (name == "tiny-llama") {  // its scaling is nobody's, so it stays factors
-      EXPECT_EQ(again->rope.type, nn::RopeType::kFreqFactors);
-      const auto a = nn::RopeInverseFrequencies(again->rope, config.head_dim);
-      const auto b = nn::RopeInverseFrequencies(config.rope, config.head_dim);
-      for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 3e-7 * b[i]);
-      again->rope = config.rope;
-    }
     EXPECT_EQ(*again, config) << name;
   }
+}
+
+// tiny-llama's scaling is nobody's: only keys of our own can name it.
+class GgufRopeTest : public ::testing::Test {
+ protected:
+  GgufRopeTest() {
+    config_.rope.factor = 3.7;  // no float32
+    config_.rope.low_freq_factor = 1.1;
+    const auto written = *ModelConfigToGguf(config_);
+    entries_ = Entries(written.begin(), written.end());
+    factors_ = nn::RopeFreqFactors(config_.rope, config_.head_dim);
+  }
+
+  absl::StatusOr<nn::RopeConfig> Read() const {
+    GgufLookup file = LookupOf(entries_, true);
+    file.rope_freq_factors = factors_;
+    const auto config = ModelConfigFromGguf(file);
+    if (!config.ok()) return config.status();
+    return config->rope;
+  }
+  // Expects the factors of the file, in use and not to be written into a config.json.
+  void ExpectFactors() const {
+    const auto rope = Read();
+    ASSERT_TRUE(rope.ok()) << rope.status();
+    EXPECT_EQ(rope->type, nn::RopeType::kFreqFactors);
+    EXPECT_EQ(rope->freq_factors, factors_);
+    ModelConfig config = config_;
+    config.rope = *rope;
+    EXPECT_TRUE(ModelConfigToGguf(config).ok());
+    EXPECT_THAT(std::string(ModelConfigToHfJson(config, DType::kF32).status().message()),
+                HasSubstr("those of no known scaling; a .gguf file can"));
+  }
+
+  ModelConfig config_ = *LoadPreset("tiny-llama");
+  Entries entries_;
+  std::vector<float> factors_;
+};
+
+TEST_F(GgufRopeTest, OwnKeysGiveTheParametersExactly) {
+  const auto rope = Read();
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_EQ(*rope, config_.rope);
+}
+
+TEST_F(GgufRopeTest, WithoutEveryKeyFactorsStayFactors) {
+  const Entries all = entries_;
+  int64_t keys = 0;
+  for (const auto& [key, value] : all) {
+    if (!key.starts_with("meshwright.rope.")) continue;
+    ++keys;
+    entries_ = all;
+    entries_.erase(key);
+    ExpectFactors();
+  }
+  EXPECT_EQ(keys, 5);
+}
+
+TEST_F(GgufRopeTest, TheTensorCountsWhereTheKeysDisagree) {
+  factors_.back() *= 1.01f;
+  ExpectFactors();
+  factors_.pop_back();  // as many as no head has
+  const auto rope = Read();
+  ASSERT_FALSE(rope.ok());
+  EXPECT_THAT(std::string(rope.status().message()), HasSubstr("3 frequency factors"));
+}
+
+TEST_F(GgufRopeTest, KeysWithoutTheTensorAreRefused) {
+  factors_.clear();
+  const auto rope = Read();
+  ASSERT_FALSE(rope.ok());
+  EXPECT_THAT(std::string(rope.status().message()), HasSubstr("rope_freqs.weight"));
+}
+
+// Another converter writes Llama 3.1's factors without our keys.
+TEST_F(GgufRopeTest, PublishedFactorsAreRecognized) {
+  config_ = *LoadPreset("llama3.1-8b");
+  const auto written = *ModelConfigToGguf(config_);
+  entries_ = Entries(written.begin(), written.end());
+  std::erase_if(entries_, [](const auto& entry) { return entry.first.starts_with("meshwright."); });
+  factors_ = nn::RopeFreqFactors(config_.rope, config_.head_dim);
+  const auto rope = Read();
+  ASSERT_TRUE(rope.ok()) << rope.status();
+  EXPECT_EQ(*rope, config_.rope);
+}
+
+TEST(GgufConfigTest, LinearScalingIsReadAsItWasMeant) {
+  ModelConfig config = *LoadPreset("tiny-llama");
+  config.rope = nn::RopeConfig();
+  config.rope.type = nn::RopeType::kLinear;
+  config.rope.theta = 1234567.8;  // neither is a float32
+  config.rope.factor = 1.1;
+  const auto written = *ModelConfigToGguf(config);
+  const auto again = ModelConfigFromGguf(LookupOf(Entries(written.begin(), written.end()), true));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->rope, config.rope);
 }
 
 TEST(GgufConfigTest, WhatIsMissingOrUnknownIsNamed) {

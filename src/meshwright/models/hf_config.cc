@@ -166,7 +166,7 @@ absl::StatusOr<nn::RopeConfig> ExpressibleRope(const ModelConfig& config) {
   if (config.rope.type != nn::RopeType::kFreqFactors) return config.rope;
   return absl::FailedPreconditionError(
       "config.json cannot express the rope frequency factors of this model: they are those of "
-      "no known scaling");
+      "no known scaling; a .gguf file can");
 }
 
 }  // namespace

@@ -75,6 +75,18 @@ uint32_t GgufFileType(DType dtype) {
   return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 32;
 }
 
+// Says that there is no tokenizer, without which llama.cpp does not load a file, and keeps
+// the ids that the tokenizer's keys would hold.
+// Source: llama.cpp, src/llama-vocab.cpp, LLAMA_VOCAB_TYPE_NONE.
+void AddNoTokenizer(const models::ModelConfig& config, io::GgufMetadata& metadata) {
+  metadata.Set("tokenizer.ggml.model", io::GgufValue::String("none"));
+  const auto set_id = [&](const char* key, const std::vector<int64_t>& ids) {
+    if (!ids.empty()) metadata.Set(key, io::GgufValue::U32(static_cast<uint32_t>(ids.front())));
+  };
+  set_id("tokenizer.ggml.bos_token_id", config.bos_token_ids);
+  set_id("tokenizer.ggml.eos_token_id", config.eos_token_ids);
+}
+
 }  // namespace
 
 absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::ModelConfig& config,
@@ -131,6 +143,8 @@ absl::StatusOr<ExportSummary> ExportGguf(const std::string& path, const models::
       metadata.Set(key, io::GgufValue::U32(*number));
     } else if (const auto* real = std::get_if<float>(&value)) {
       metadata.Set(key, io::GgufValue::F32(*real));
+    } else if (const auto* wide = std::get_if<double>(&value)) {
+      metadata.Set(key, io::GgufValue::F64(*wide));
     } else {
       metadata.Set(key, io::GgufValue::String(std::get<std::string>(value)));
     }
@@ -139,6 +153,7 @@ absl::StatusOr<ExportSummary> ExportGguf(const std::string& path, const models::
   if (options.tokenizer_from != nullptr) {
     MW_RETURN_IF_ERROR(AddGgufTokenizer(*options.tokenizer_from, metadata));
   }
+  if (!metadata.Contains("tokenizer.ggml.model")) AddNoTokenizer(config, metadata);
 
   std::vector<io::TensorSpec> tensors;
   std::vector<std::string> hf_names;  // of each of `tensors`; "" = the rotary factors

@@ -48,7 +48,7 @@ absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::Mod
 
 // Writes the GGUF file `path`, complete or not at all. One-dimensional tensors (the
 // norms) are f32, as readers of the format expect; q and k rows are in the format's
-// order.
+// order. Without a tokenizer the file says so, as llama.cpp wants it.
 absl::StatusOr<ExportSummary> ExportGguf(const std::string& path, const models::ModelConfig& config,
                                          const std::vector<nn::ParamSpec>& specs,
                                          const std::vector<HostTensor>& params,

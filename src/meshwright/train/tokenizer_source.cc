@@ -42,8 +42,12 @@ bool HasTokenizer(const OpenedModel& opened) {
     case Kind::kHfFolder:
     case Kind::kCheckpoint:
       return io::FileExists(opened.path + "/tokenizer.json");
-    case Kind::kGguf:
-      return MetadataOf(opened).Contains(kGgufModel);
+    case Kind::kGguf: {
+      // Two names for "none". Source: llama.cpp, src/llama-vocab.cpp.
+      const absl::StatusOr<std::string> model = MetadataOf(opened).GetString(kGgufModel);
+      return MetadataOf(opened).Contains(kGgufModel) &&
+             !(model.ok() && (*model == "none" || *model == "no_vocab"));
+    }
     case Kind::kRandom:
       return false;
   }
@@ -57,7 +61,7 @@ absl::Status NoTokenizer(const OpenedModel& opened) {
       return absl::NotFoundError(fmt::format("model folder {} has no tokenizer.json", opened.path));
     case Kind::kGguf:
       return absl::NotFoundError(
-          fmt::format("{} has no tokenizer (no {})", opened.path, kGgufModel));
+          fmt::format("{} has no tokenizer ({} is missing or none)", opened.path, kGgufModel));
     case Kind::kRandom:
       break;
   }
