@@ -4,6 +4,7 @@
 #include "meshwright/ops/broadcast_in_dim.h"
 #include "meshwright/ops/concatenate.h"
 #include "meshwright/ops/constant.h"
+#include "meshwright/ops/constrain.h"
 #include "meshwright/ops/dot_general.h"
 #include "meshwright/ops/iota.h"
 #include "meshwright/ops/mul.h"
@@ -209,6 +210,14 @@ void AddIdentities(std::vector<OpCase>* cases) {
   cases->push_back(Of(
       "name", "", {4, 5}, [](Value x) { return ops::Name(ops::Mul(x, x), "square"); },
       [](Value x) { ops::Name(x, ""); }));
+  cases->push_back(Of(
+      "constrain", "", {4, 5},
+      [](Value x) {
+        return ops::Constrain(ops::Mul(x, x), {"activation_batch", ""}, {"", "activation_batch"});
+      },
+      [](Value x) {
+        ops::Constrain(x, {"activation_batch", ""}, {"activation_batch"});
+      }));
 
   OpCase barrier;
   barrier.op = "optimization_barrier";
