@@ -180,7 +180,7 @@ void Differentiator::Backward(const std::vector<Value>& cotangents) {
     }
     if (!reached) continue;
     const std::string saved_scope = dst_.scope();
-    dst_.set_scope(node.scope());
+    dst_.set_scope(graph::BackwardScope(node.scope()));
     BackwardContext ctx(*this, node);
     ops::DefOf(node).Vjp(ctx);
     dst_.set_scope(saved_scope);

@@ -124,8 +124,14 @@ Node* Graph::AddNode(const Op& op, std::vector<Value> operands, Attributes attrs
   node->regions_ = std::move(regions);
   node->scope_ = scope_;
   node->types_ = op.InferTypes(*node);
+  for (TensorType& type : node->types_) type.spec = {};
   nodes_.push_back(std::move(node));
   return nodes_.back().get();
+}
+
+void Graph::SetSpec(Value v, PartitionSpec spec) {
+  MW_CHECK(&v.graph() == this);
+  v.node->types_[v.index].spec = std::move(spec);
 }
 
 void Graph::SetOutputs(std::vector<Value> outputs, std::vector<std::string> names) {
@@ -184,12 +190,26 @@ void Graph::Verify() const {
     const Node& node = *nodes_[i];
     if (node.id() != static_cast<int>(i)) fail(&node, "node ids are not in order");
     for (const Value& v : node.operands()) check_value(&node, v, node.id());
-    if (!node.is_parameter() && node.op().InferTypes(node) != node.types()) {
-      fail(&node, "result types differ from the shape rule");
+    if (!node.is_parameter()) {
+      const std::vector<TensorType> types = node.op().InferTypes(node);
+      bool same = types.size() == node.types().size();
+      for (size_t r = 0; same && r < types.size(); ++r) {
+        same = types[r].dtype == node.types()[r].dtype && types[r].dims == node.types()[r].dims;
+      }
+      if (!same) fail(&node, "result types differ from the shape rule");
     }
     for (const auto& region : node.regions()) region->Verify();
   }
   for (const Value& v : outputs_) check_value(nullptr, v, static_cast<int>(nodes_.size()));
+}
+
+std::string BackwardScope(const std::string& scope) {
+  if (IsBackwardScope(scope)) return scope;
+  return scope.empty() ? "backward" : "backward/" + scope;
+}
+
+bool IsBackwardScope(const std::string& scope) {
+  return scope == "backward" || scope.starts_with("backward/");
 }
 
 Scope::Scope(Graph& graph, std::string_view name) : graph_(graph), saved_(graph.scope()) {

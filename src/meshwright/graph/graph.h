@@ -113,6 +113,10 @@ class Graph {
   Node* AddNode(const Op& op, std::vector<Value> operands, Attributes attrs = {},
                 std::vector<std::unique_ptr<Graph>> regions = {});
 
+  // Says how a value of this graph lies on the mesh; nodes start replicated. What
+  // is right is the partitioner's matter: shape rules know nothing of it.
+  void SetSpec(Value v, PartitionSpec spec);
+
   void SetOutputs(std::vector<Value> outputs, std::vector<std::string> names = {});
   // Lets output `output` reuse the buffer of parameter `parameter`. Throws when
   // their types differ.
@@ -155,6 +159,10 @@ class Graph {
   std::vector<std::pair<Value, Value>> captures_;
   std::string scope_;
 };
+
+// The scope of what belongs to the gradient of nodes in `scope`: "backward/…".
+std::string BackwardScope(const std::string& scope);
+bool IsBackwardScope(const std::string& scope);
 
 // RAII: appends `/name` to the scope path of nodes built meanwhile.
 class Scope {

@@ -49,7 +49,13 @@ class Def final : public OpDef {
     const std::string out = FactorLetters(y.rank());
     std::string in;
     for (int i = 0; i < x.rank(); ++i) in += x.dims[i] == y.dims[map[i]] ? out[map[i]] : '1';
-    return ShardingRule::Factors({in}, {out});
+    return ShardingRule::Factors({in}, {out}).Sum({0});
+  }
+
+  Attributes LocalAttributes(const Node& node, const std::vector<Dims>& local) const override {
+    Attributes attrs = node.attrs();
+    attrs.Set("dims", local[0]);
+    return attrs;
   }
 
   bool cheap_to_recompute() const override { return true; }

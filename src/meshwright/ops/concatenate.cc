@@ -39,7 +39,9 @@ class Def final : public OpDef {
     ShardingRule rule = ShardingRule::Factors(
         std::vector<std::string>(static_cast<size_t>(node.num_operands()), letters), {letters});
     rule.whole = letters[node.attrs().Int("dim")];
-    return rule;
+    std::vector<int> all;
+    for (int i = 0; i < node.num_operands(); ++i) all.push_back(i);
+    return std::move(rule).Sum(std::move(all));
   }
 
   bool cheap_to_recompute() const override { return true; }

@@ -23,6 +23,11 @@ class Def final : public OpDef {
   }
 
   ShardingRule Sharding(const Node&) const override { return ShardingRule::Creation(); }
+  Attributes LocalAttributes(const Node& node, const std::vector<Dims>& local) const override {
+    Attributes attrs = node.attrs();
+    attrs.Set("dims", local[0]);
+    return attrs;
+  }
   bool differentiable() const override { return false; }
   void Vjp(VjpContext&) const override {}
   bool cheap_to_recompute() const override { return true; }

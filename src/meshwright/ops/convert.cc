@@ -9,7 +9,15 @@ class Def final : public OpDef {
   std::vector<TensorType> InferTypes(const Node& node) const override {
     return {TensorType(node.attrs().Get<DType>("dtype"), node.operand(0).dims())};
   }
-  ShardingRule Sharding(const Node&) const override { return ShardingRule::Elementwise(); }
+  // Widened parts add up to the widened sum, and more exactly; narrowed ones do not.
+  ShardingRule Sharding(const Node& node) const override {
+    const DType from = node.operand(0).dtype();
+    const DType to = node.attrs().Get<DType>("dtype");
+    if (IsFloat(from) && IsFloat(to) && ByteSize(to) >= ByteSize(from)) {
+      return ShardingRule::Elementwise().Sum({0});
+    }
+    return ShardingRule::Elementwise();
+  }
   bool cheap_to_recompute() const override { return true; }
   void Vjp(VjpContext& ctx) const override {
     // No gradient flows through integers.

@@ -22,7 +22,7 @@ class Def final : public OpDef {
     const std::string letters = FactorLetters(node.operand(0).rank());
     ShardingRule rule = ShardingRule::Factors({letters}, {letters});
     rule.whole = letters[node.attrs().Int("dim")];
-    return rule;
+    return std::move(rule).Sum({0});
   }
 
   void Vjp(VjpContext& ctx) const override {

@@ -128,6 +128,14 @@ class Def final : public OpDef {
     return rule;
   }
 
+  Attributes LocalAttributes(const Node& node, const std::vector<Dims>& local) const override {
+    Attributes attrs = node.attrs();
+    std::vector<int64_t> dims;
+    for (const Dims& d : local) dims.insert(dims.end(), d.begin(), d.end());
+    attrs.Set("result_dims", std::move(dims));
+    return attrs;
+  }
+
   bool differentiable() const override { return false; }
   void Vjp(VjpContext&) const override {}
 

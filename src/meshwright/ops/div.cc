@@ -11,6 +11,9 @@ namespace {
 class Def final : public ElementwiseOp {
  public:
   Def() : ElementwiseOp("div", "stablehlo.divide", 2, ElementClass::kNumber) {}
+  ShardingRule Sharding(const Node&) const override {
+    return ShardingRule::Elementwise().Product({0});
+  }
   void Vjp(VjpContext& ctx) const override {
     const Value b = ctx.operand(1);
     if (ctx.wants(0)) ctx.Add(0, Div(ctx.ct(), b));

@@ -82,7 +82,7 @@ class Def final : public OpDef {
     rule.operands.resize(2);
     rule.results.resize(1);
     Letters(node, &rule.operands[0], &rule.operands[1], &rule.results[0]);
-    return rule;
+    return std::move(rule).Product({0, 1});
   }
 
   // With the letters of the forward product, d lhs = einsum(out,rhs->lhs) and

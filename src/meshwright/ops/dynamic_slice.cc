@@ -38,7 +38,13 @@ class Def final : public OpDef {
     for (size_t i = 0; i < dims.size(); ++i) {
       if (node.attrs().Ints("sizes")[i] != dims[i]) rule.whole += letters[i];
     }
-    return rule;
+    return std::move(rule).Sum({0});
+  }
+
+  Attributes LocalAttributes(const Node& node, const std::vector<Dims>& local) const override {
+    Attributes attrs = node.attrs();
+    attrs.Set("sizes", local[0]);
+    return attrs;
   }
 
   bool cheap_to_recompute() const override { return true; }

@@ -36,7 +36,7 @@ class Def final : public OpDef {
     for (size_t i = 0; i < dims.size(); ++i) {
       if (node.operand(1).dims()[i] != dims[i]) rule.whole += letters[i];
     }
-    return rule;
+    return std::move(rule).Sum({0, 1});
   }
 
   bool cheap_to_recompute() const override { return true; }

@@ -9,6 +9,9 @@ namespace {
 class Def final : public ElementwiseOp {
  public:
   Def() : ElementwiseOp("mul", "stablehlo.multiply", 2, ElementClass::kNumber) {}
+  ShardingRule Sharding(const Node&) const override {
+    return ShardingRule::Elementwise().Product({0, 1});
+  }
   void Vjp(VjpContext& ctx) const override {
     if (ctx.wants(0)) ctx.Add(0, Mul(ctx.ct(), ctx.operand(1)));
     if (ctx.wants(1)) ctx.Add(1, Mul(ctx.ct(), ctx.operand(0)));

@@ -14,7 +14,7 @@ class Def final : public OpDef {
     }
     return {TensorType(node.operand(0).dtype(), node.operand(0).dims())};
   }
-  ShardingRule Sharding(const Node&) const override { return ShardingRule::Elementwise(); }
+  ShardingRule Sharding(const Node&) const override { return ShardingRule::Elementwise().Sum({0}); }
   // Recomputing an identity is free; a policy that keeps the name asks first.
   bool cheap_to_recompute() const override { return true; }
   void Vjp(VjpContext& ctx) const override { ctx.Add(0, ctx.ct()); }

@@ -8,6 +8,7 @@ namespace {
 class Def final : public ElementwiseOp {
  public:
   Def() : ElementwiseOp("neg", "stablehlo.negate", 1, ElementClass::kNumber) {}
+  ShardingRule Sharding(const Node&) const override { return ShardingRule::Elementwise().Sum({0}); }
   void Vjp(VjpContext& ctx) const override { ctx.Add(0, Neg(ctx.ct())); }
 };
 

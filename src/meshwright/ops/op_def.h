@@ -43,6 +43,25 @@ struct ShardingRule {
   // How factors that no result has are combined: "add" leaves the result
   // unreduced over their axes; "max", "min", "mul" and "or" reduce at once.
   std::string reduction = "add";
+  // How partial sums pass through. An operand that the op is linear in may be
+  // unreduced, and then the result is:
+  //   kSum      in `linear` together: all of them unreduced over an axis, or zero
+  //   kProduct  in each of `linear` alone: exactly one of them unreduced
+  // Whoever is not in `linear` is asked for reduced.
+  enum class Linearity { kNone, kSum, kProduct };
+  Linearity linearity = Linearity::kNone;
+  std::vector<int> linear;
+
+  ShardingRule Sum(std::vector<int> operands) && {
+    linearity = Linearity::kSum;
+    linear = std::move(operands);
+    return std::move(*this);
+  }
+  ShardingRule Product(std::vector<int> operands) && {
+    linearity = Linearity::kProduct;
+    linear = std::move(operands);
+    return std::move(*this);
+  }
 
   static ShardingRule Of(Kind kind) {
     ShardingRule rule;
@@ -159,6 +178,14 @@ class OpDef : public graph::Op {
   // Builds the forward node that Vjp relies on and returns its results; most ops
   // are cloned as they are.
   virtual std::vector<Value> VjpForward(VjpForwardContext& ctx) const;
+
+  // The attributes of the node that computes one device's part, whose results have
+  // the dims `local_results`. Ops that keep sizes in their attributes replace them.
+  virtual Attributes LocalAttributes(const Node& node,
+                                     const std::vector<Dims>& local_results) const {
+    static_cast<void>(local_results);
+    return node.attrs();
+  }
 
   // Whether the backward pass recomputes this rather than keeping it: true for
   // what a compiler fuses into its consumer anyway.

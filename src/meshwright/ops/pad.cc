@@ -64,7 +64,7 @@ class Def final : public OpDef {
         rule.whole += letters[d];
       }
     }
-    return rule;
+    return std::move(rule).Sum({0, 1});
   }
 
   bool cheap_to_recompute() const override { return true; }

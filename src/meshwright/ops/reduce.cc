@@ -104,7 +104,7 @@ class Def final : public OpDef {
     }
     ShardingRule rule = ShardingRule::Factors({letters}, {kept});
     rule.reduction = node.attrs().String("kind");
-    return rule;
+    return rule.reduction == "add" ? std::move(rule).Sum({0}) : rule;
   }
 
   void Vjp(VjpContext& ctx) const override {

@@ -50,7 +50,13 @@ class Def final : public OpDef {
       if (group.from.size() != 1 || group.to.size() != 1) return ShardingRule::Special();
       in[group.from[0]] = out[group.to[0]] = next++;
     }
-    return ShardingRule::Factors({in}, {out});
+    return ShardingRule::Factors({in}, {out}).Sum({0});
+  }
+
+  Attributes LocalAttributes(const Node& node, const std::vector<Dims>& local) const override {
+    Attributes attrs = node.attrs();
+    attrs.Set("dims", local[0]);
+    return attrs;
   }
 
   bool cheap_to_recompute() const override { return true; }

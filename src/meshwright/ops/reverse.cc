@@ -29,7 +29,7 @@ class Def final : public OpDef {
     const std::string letters = FactorLetters(node.operand(0).rank());
     ShardingRule rule = ShardingRule::Factors({letters}, {letters});
     for (int64_t d : node.attrs().Ints("dims")) rule.whole += letters[d];
-    return rule;
+    return std::move(rule).Sum({0});
   }
 
   bool cheap_to_recompute() const override { return true; }

@@ -15,36 +15,6 @@
 namespace mw::ops {
 namespace {
 
-// Operands: carry, xs, sinks, captures. The body's parameters: carry, one slice
-// of each x, captures. Its outputs: carry, ys. `y_sinks[k]` is the sink that
-// stacked result k is added into in place, or -1.
-struct Layout {
-  explicit Layout(const Node& node)
-      : num_carry(static_cast<int>(node.attrs().Int("num_carry"))),
-        num_xs(static_cast<int>(node.attrs().Int("num_xs"))),
-        length(node.attrs().Int("length")),
-        reverse(node.attrs().Bool("reverse")),
-        y_sinks(node.attrs().Ints("y_sinks")) {
-    for (int64_t s : y_sinks) num_sinks += s >= 0 ? 1 : 0;
-    num_captures = node.num_operands() - num_carry - num_xs - num_sinks;
-  }
-  int num_ys() const { return static_cast<int>(y_sinks.size()); }
-  int sink_operand(int k) const { return num_carry + num_xs + static_cast<int>(y_sinks[k]); }
-  // The operand that body parameter `p` comes from.
-  int operand_of(int p) const { return p < num_carry + num_xs ? p : p + num_sinks; }
-  int num_parameters() const { return num_carry + num_xs + num_captures; }
-  bool is_carry(int p) const { return p < num_carry; }
-  bool is_x(int p) const { return p >= num_carry && p < num_carry + num_xs; }
-
-  int num_carry;
-  int num_xs;
-  int64_t length;
-  bool reverse;
-  std::vector<int64_t> y_sinks;
-  int num_sinks = 0;
-  int num_captures = 0;
-};
-
 TensorType SliceType(const TensorType& stacked) {
   return TensorType(stacked.dtype, Dims(stacked.dims.begin() + 1, stacked.dims.end()));
 }
@@ -79,7 +49,7 @@ class Def final : public OpDef {
   std::string_view name() const override { return "scan"; }
 
   std::vector<TensorType> InferTypes(const Node& node) const override {
-    const Layout layout(node);
+    const ScanLayout layout(node);
     const Graph& body = *node.regions().at(0);
     MW_CHECK(static_cast<int>(body.parameters().size()) == layout.num_parameters());
     MW_CHECK(static_cast<int>(body.outputs().size()) == layout.num_carry + layout.num_ys());
@@ -118,7 +88,7 @@ class Def final : public OpDef {
 
   std::vector<Value> VjpForward(VjpForwardContext& ctx) const override {
     const Node& node = ctx.node();
-    const Layout layout(node);
+    const ScanLayout layout(node);
     MW_CHECK_MSG(layout.num_sinks == 0, "a scan with sinks is not differentiated again");
     const Graph& body = *node.regions()[0];
     std::vector<bool> active(static_cast<size_t>(layout.num_parameters()));
@@ -168,7 +138,7 @@ class Def final : public OpDef {
   }
 
   void Vjp(VjpContext& ctx) const override {
-    const Layout layout(ctx.node());
+    const ScanLayout layout(ctx.node());
     const Saved& saved = std::any_cast<const Saved&>(ctx.saved());
     const RegionSplit& split = *saved.split;
     Graph& graph = ctx.graph();
@@ -290,7 +260,7 @@ class Def final : public OpDef {
   // down to >= 0 would make the TPU scheduler assume a few trips only.
   void Lower(LowerContext& ctx) const override {
     const Node& node = ctx.node();
-    const Layout layout(node);
+    const ScanLayout layout(node);
     const Graph& body = *node.regions()[0];
     stablehlo::Writer& w = ctx.writer();
 
@@ -405,6 +375,16 @@ const OpDef& Instance() {
 }
 
 }  // namespace
+
+ScanLayout::ScanLayout(const Node& node)
+    : num_carry(static_cast<int>(node.attrs().Int("num_carry"))),
+      num_xs(static_cast<int>(node.attrs().Int("num_xs"))),
+      length(node.attrs().Int("length")),
+      reverse(node.attrs().Bool("reverse")),
+      y_sinks(node.attrs().Ints("y_sinks")) {
+  for (int64_t s : y_sinks) num_sinks += s >= 0 ? 1 : 0;
+  num_captures = node.num_operands() - num_carry - num_xs - num_sinks;
+}
 
 const OpDef& ScanOp() { return Instance(); }
 

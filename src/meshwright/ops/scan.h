@@ -34,6 +34,28 @@ struct ScanBodyResult {
       : carry(std::move(p.first)), ys(std::move(p.second)) {}
 };
 
+// How a scan node is laid out. Operands: carry, xs, sinks, captures. The body's
+// parameters: carry, one slice of each x, captures. Its outputs: carry, ys.
+struct ScanLayout {
+  explicit ScanLayout(const Node& node);
+  int num_ys() const { return static_cast<int>(y_sinks.size()); }
+  int sink_operand(int k) const { return num_carry + num_xs + static_cast<int>(y_sinks[k]); }
+  // The operand that body parameter `p` comes from.
+  int operand_of(int p) const { return p < num_carry + num_xs ? p : p + num_sinks; }
+  int num_parameters() const { return num_carry + num_xs + num_captures; }
+  bool is_carry(int p) const { return p < num_carry; }
+  bool is_x(int p) const { return p >= num_carry && p < num_carry + num_xs; }
+
+  int num_carry;
+  int num_xs;
+  int64_t length;
+  bool reverse;
+  // The sink that stacked result k is added into in place, or -1.
+  std::vector<int64_t> y_sinks;
+  int num_sinks = 0;
+  int num_captures = 0;
+};
+
 using ScanBody =
     std::function<ScanBodyResult(Graph& body, std::vector<Value> carry, std::vector<Value> x)>;
 

@@ -38,7 +38,14 @@ class Def final : public OpDef {
     return {TensorType(x.dtype, x.dims)};
   }
 
-  ShardingRule Sharding(const Node&) const override { return ShardingRule::Special(); }
+  // The ids' dims are summed over, so what is added to must be unreduced over their
+  // axes too (spmd/propagate.cc adds it afterwards where it is not).
+  ShardingRule Sharding(const Node& node) const override {
+    const int ids_rank = node.operand(1).rank();
+    const std::string ids = FactorLetters(ids_rank, 1);
+    const std::string row = FactorLetters(node.operand(0).rank() - 1, 1 + ids_rank);
+    return ShardingRule::Factors({"a" + row, ids, ids + row}, {"a" + row}).Sum({0, 2});
+  }
 
   void Vjp(VjpContext& ctx) const override {
     ctx.Add(0, ctx.ct());

@@ -26,9 +26,11 @@ class Def final : public OpDef {
   }
 
   ShardingRule Sharding(const Node& node) const override {
-    if (node.operand(0).rank() == node.operand(1).rank()) return ShardingRule::Elementwise();
+    if (node.operand(0).rank() == node.operand(1).rank()) {
+      return ShardingRule::Elementwise().Sum({1, 2});
+    }
     const std::string letters = FactorLetters(node.operand(1).rank());
-    return ShardingRule::Factors({"", letters, letters}, {letters});
+    return ShardingRule::Factors({"", letters, letters}, {letters}).Sum({1, 2});
   }
 
   bool cheap_to_recompute() const override { return true; }

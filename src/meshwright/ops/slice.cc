@@ -46,7 +46,17 @@ class Def final : public OpDef {
     for (int d = 0; d < node.operand(0).rank(); ++d) {
       if (node.types()[0].dims[d] != node.operand(0).dims()[d]) rule.whole += letters[d];
     }
-    return rule;
+    return std::move(rule).Sum({0});
+  }
+
+  Attributes LocalAttributes(const Node& node, const std::vector<Dims>& local) const override {
+    Attributes attrs = node.attrs();
+    std::vector<int64_t> limits = attrs.Ints("limits");
+    for (size_t d = 0; d < limits.size(); ++d) {
+      if (local[0][d] != node.types()[0].dims[d]) limits[d] = local[0][d];  // taken whole
+    }
+    attrs.Set("limits", std::move(limits));
+    return attrs;
   }
 
   bool cheap_to_recompute() const override { return true; }

@@ -9,7 +9,7 @@ class Def final : public OpDef {
   std::vector<TensorType> InferTypes(const Node& node) const override {
     return {TensorType(node.operand(0).dtype(), node.operand(0).dims())};
   }
-  ShardingRule Sharding(const Node&) const override { return ShardingRule::Elementwise(); }
+  ShardingRule Sharding(const Node&) const override { return ShardingRule::Elementwise().Sum({0}); }
   bool differentiable() const override { return false; }
   void Vjp(VjpContext&) const override {}
   bool cheap_to_recompute() const override { return true; }

@@ -10,6 +10,9 @@ namespace {
 class Def final : public ElementwiseOp {
  public:
   Def() : ElementwiseOp("sub", "stablehlo.subtract", 2, ElementClass::kNumber) {}
+  ShardingRule Sharding(const Node&) const override {
+    return ShardingRule::Elementwise().Sum({0, 1});
+  }
   void Vjp(VjpContext& ctx) const override {
     if (ctx.wants(0)) ctx.Add(0, ctx.ct());
     if (ctx.wants(1)) ctx.Add(1, Neg(ctx.ct()));

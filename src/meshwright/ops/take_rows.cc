@@ -27,7 +27,14 @@ class Def final : public OpDef {
     return {TensorType(table.dtype, std::move(dims))};
   }
 
-  ShardingRule Sharding(const Node&) const override { return ShardingRule::Special(); }
+  // The row is summed over: of a table with sharded rows every device gives those it
+  // has and zeros for the rest (spmd/localize.cc).
+  ShardingRule Sharding(const Node& node) const override {
+    const int ids_rank = node.operand(1).rank();
+    const std::string ids = FactorLetters(ids_rank, 1);
+    const std::string row = FactorLetters(node.operand(0).rank() - 1, 1 + ids_rank);
+    return ShardingRule::Factors({"a" + row, ids}, {ids + row}).Sum({0});
+  }
 
   void Vjp(VjpContext& ctx) const override {
     const TensorType& table = ctx.node().operand(0).type();

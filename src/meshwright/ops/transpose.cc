@@ -36,7 +36,7 @@ class Def final : public OpDef {
     for (int64_t p : node.attrs().Ints("permutation")) out += letters[p];
     rule.operands = {letters};
     rule.results = {out};
-    return rule;
+    return std::move(rule).Sum({0});
   }
 
   bool cheap_to_recompute() const override { return true; }

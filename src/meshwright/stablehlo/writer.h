@@ -33,6 +33,8 @@ class Writer {
  public:
   // A fresh name, "%17".
   std::string NewName();
+  // A fresh channel id for a collective, from 1 on.
+  int NewChannel() { return ++last_channel_; }
   // Appends one line at the current indent.
   void Line(std::string_view text);
   // `%n = <text>` with a fresh name, which it returns.
@@ -49,6 +51,7 @@ class Writer {
   std::string text_;
   int indent_ = 0;
   int next_name_ = 0;
+  int last_channel_ = 0;
 };
 
 }  // namespace mw::stablehlo
