@@ -138,8 +138,8 @@ absl::StatusOr<std::string_view> BuiltinChatTemplate(std::string_view name) {
   for (const auto& [known, source] : kTemplates) {
     if (known == name) return source;
   }
-  return absl::NotFoundError(fmt::format("no built-in chat template `{}`; the nearest one is `{}`",
-                                         name, NearestName(name, BuiltinChatTemplateNames())));
+  return absl::NotFoundError(fmt::format("no built-in chat template `{}`{}", name,
+                                         NearestNote(name, BuiltinChatTemplateNames())));
 }
 
 std::vector<std::string> BuiltinChatTemplateNames() {

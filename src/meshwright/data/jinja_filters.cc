@@ -450,8 +450,7 @@ Value ApplyFilter(const std::string& name, const Value& input, const Arguments& 
     std::vector<std::string> known;
     for (const auto& [filter, function] : Filters()) known.push_back(filter);
     std::sort(known.begin(), known.end());
-    throw Error{fmt::format("the filter `{}` is not supported; the nearest known one is `{}`", name,
-                            NearestName(name, known))};
+    throw Error{fmt::format("the filter `{}` is not supported{}", name, NearestNote(name, known))};
   }
   return found->second(input, arguments, budget);
 }

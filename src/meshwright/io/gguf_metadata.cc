@@ -85,8 +85,8 @@ absl::StatusOr<const GgufValue*> GgufMetadata::Need(std::string_view key) const 
   }
   std::vector<std::string> keys;
   for (const auto& [known, value] : entries_) keys.push_back(known);
-  return absl::NotFoundError(fmt::format("{}: no metadata key \"{}\"; the nearest is \"{}\"", path_,
-                                         key, NearestName(key, keys)));
+  return absl::NotFoundError(
+      fmt::format("{}: no metadata key \"{}\"{}", path_, key, NearestNote(key, keys)));
 }
 
 absl::Status GgufMetadata::WrongType(std::string_view key, const GgufValue& value,

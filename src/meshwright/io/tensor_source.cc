@@ -40,8 +40,8 @@ absl::Status TensorSource::NoSuchTensor(std::string_view name) const {
   if (names().empty()) {
     return absl::NotFoundError(fmt::format("{}: no tensor \"{}\"; it has none", path(), name));
   }
-  return absl::NotFoundError(fmt::format("{}: no tensor \"{}\" among its {}; the nearest is \"{}\"",
-                                         path(), name, names().size(), NearestName(name, names())));
+  return absl::NotFoundError(fmt::format("{}: no tensor \"{}\" among its {}{}", path(), name,
+                                         names().size(), NearestNote(name, names())));
 }
 
 absl::StatusOr<std::shared_ptr<TensorSource>> OpenTensorSource(const std::string& path) {

@@ -40,8 +40,8 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(std::string_view text) {
   if (!IsPath(name) && std::find(known.begin(), known.end(), name) == known.end()) {
     return absl::InvalidArgumentError(
         fmt::format("unknown device '{}': use cpu[:N], cpu-xla[:N], tpu, gpu or a path to a PJRT "
-                    "plugin's .so[:N]; the nearest known name is '{}'",
-                    text, NearestName(name, known)));
+                    "plugin's .so[:N]{}",
+                    text, NearestNote(name, known)));
   }
   spec.plugin = std::string(name);
   if (!has_count) return spec;

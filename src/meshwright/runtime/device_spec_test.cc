@@ -26,7 +26,7 @@ TEST(DeviceSpecTest, Parses) {
 
 TEST(DeviceSpecTest, RejectsWithTheReason) {
   using testing::HasSubstr;
-  EXPECT_THAT(Error("cup"), HasSubstr("nearest known name is 'cpu'"));
+  EXPECT_THAT(Error("cup"), HasSubstr("the nearest is \"cpu\""));
   EXPECT_THAT(Error(""), HasSubstr("unknown device ''"));
   for (const char* text :
        {"cpu:", "cpu:0", "cpu:-1", "cpu:x", "cpu:8x", "cpu:99999999999", "cpu:5000"}) {

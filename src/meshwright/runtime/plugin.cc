@@ -98,9 +98,9 @@ absl::StatusOr<const Plugin*> Plugin::Load(std::string_view name_or_path) {
   }
   const auto known = KnownPlugins().find(name);
   if (known == KnownPlugins().end()) {
-    return absl::NotFoundError(fmt::format(
-        "unknown plugin '{}': known are {} and paths to a .so; the nearest known name is '{}'",
-        name, fmt::join(KnownPluginNames(), ", "), NearestName(name, KnownPluginNames())));
+    return absl::NotFoundError(fmt::format("unknown plugin '{}': known are {} and paths to a .so{}",
+                                           name, fmt::join(KnownPluginNames(), ", "),
+                                           NearestNote(name, KnownPluginNames())));
   }
   const std::vector<fs::path> roots = SearchRoots();
   std::vector<std::string> searched;

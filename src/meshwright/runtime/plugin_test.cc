@@ -52,7 +52,7 @@ TEST(PluginTest, LoadsOncePerFile) {
 }
 
 TEST(PluginTest, SaysWhereItLooked) {
-  EXPECT_THAT(Message(Plugin::Load("cpuu").status()), HasSubstr("nearest known name is 'cpu'"));
+  EXPECT_THAT(Message(Plugin::Load("cpuu").status()), HasSubstr("the nearest is \"cpu\""));
   EXPECT_THAT(Message(Plugin::Load("/nowhere/p.so").status()), HasSubstr("/nowhere/p.so"));
   ScopedEnv env("MW_PLUGIN_PATH", "/nowhere/a:/nowhere/b");
   auto gpu = Plugin::Load("gpu");
