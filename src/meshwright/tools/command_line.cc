@@ -67,6 +67,11 @@ constexpr CommandEntry kCommands[] = {
     {"inspect", "schedule", "Prints the learning rate of each update",
      "  meshwright inspect schedule steps=10 lr_schedule=cosine warmup_steps=2",
      MakeInspectScheduleCommand},
+    {"inspect", "rules", "Prints how sharding rules lay tensors on a mesh",
+     "  meshwright inspect rules --in query.json --json, with query.json for instance\n"
+     "  {\"mesh\": {\"fsdp\": 2, \"tensor\": 4}, \"rules\": \"default\",\n"
+     "   \"tensors\": [{\"name\": \"up\", \"shape\": [64, 32], \"axes\": [\"mlp\", \"embed\"]}]}",
+     MakeInspectRulesCommand},
 };
 
 // Commands of later versions, so that asking for one is told apart from a slip.

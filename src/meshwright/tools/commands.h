@@ -20,6 +20,7 @@ std::unique_ptr<Command> MakeInspectStepCommand();
 std::unique_ptr<Command> MakeInspectProgramCommand();
 std::unique_ptr<Command> MakeInspectCheckpointCommand();
 std::unique_ptr<Command> MakeInspectScheduleCommand();
+std::unique_ptr<Command> MakeInspectRulesCommand();
 
 }  // namespace mw::tools
 
