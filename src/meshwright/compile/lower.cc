@@ -101,7 +101,8 @@ std::vector<std::string> Context::Inline(const Graph& region,
 
 }  // namespace
 
-std::string LowerToStableHlo(const Graph& graph, const std::string& module_name) {
+std::string LowerToStableHlo(const Graph& graph, const std::string& module_name,
+                             int64_t num_partitions) {
   Lowering lowering;
   stablehlo::Writer& w = lowering.writer;
   std::vector<std::string> arguments, signature;
@@ -118,7 +119,11 @@ std::string LowerToStableHlo(const Graph& graph, const std::string& module_name)
     MW_CHECK_MSG(v.type().spec.IsReplicated(), "sharded value in a program for one device");
     result_types.push_back(v.type());
   }
-  w.Line(fmt::format("module @{} {{", module_name));
+  w.Line(num_partitions == 1
+             ? fmt::format("module @{} {{", module_name)
+             : fmt::format("module @{} attributes {{mhlo.num_partitions = {} : i32, "
+                           "mhlo.num_replicas = 1 : i32}} {{",
+                           module_name, num_partitions));
   w.Indent();
   w.Line(fmt::format("func.func public @main({}) -> {} {{", fmt::join(signature, ", "),
                      stablehlo::TypeList(result_types)));

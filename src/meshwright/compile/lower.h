@@ -13,8 +13,10 @@ namespace mw::compile {
 // are left out, and equal nodes are written once per region. Equal graphs give
 // equal text.
 //
+// With `num_partitions` > 1 it is the program of each of that many devices.
 // REQUIRES: every sharding is replicated (the partitioner runs before).
-std::string LowerToStableHlo(const graph::Graph& graph, const std::string& module_name);
+std::string LowerToStableHlo(const graph::Graph& graph, const std::string& module_name,
+                             int64_t num_partitions = 1);
 
 }  // namespace mw::compile
 

@@ -3,17 +3,22 @@
 #define MESHWRIGHT_COMPILE_PROGRAM_H_
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "meshwright/core/mesh.h"
 #include "meshwright/core/tensor_type.h"
 #include "meshwright/graph/graph.h"
+#include "meshwright/spmd/census.h"
+#include "meshwright/spmd/rules.h"
 
 namespace mw::compile {
 
 struct ProgramInput {
   std::string name;
+  // The whole tensor and how it lies on the mesh.
   TensorType type;
   // The output that takes over this input's buffer, or -1. A donated buffer is
   // gone after the call.
@@ -27,17 +32,46 @@ struct ProgramOutput {
 
 struct Program {
   std::string name;
+  // The program of each device of `mesh`.
   std::string stablehlo;
-  // The graph as text, before lowering, for people.
+  Mesh mesh;
+  // The device's graph as text, before lowering, and the global one with every
+  // sharding in it (empty on one device), for people.
   std::string graph_text;
+  std::string specs_text;
   std::vector<ProgramInput> inputs;
+  // After `inputs` the program takes one more argument: s32[axes of the mesh], the
+  // coordinates of the device.
+  bool has_coordinates = false;
   std::vector<ProgramOutput> outputs;
+  spmd::Census census;
 };
 
-// Builds a graph with `build`, verifies and lowers it. The one place where
-// GraphErrors are caught.
+// How the graphs of a run are partitioned.
+struct PartitionOptions {
+  Mesh mesh;
+  spmd::LogicalRules rules;
+  // See spmd/propagate.h.
+  bool replicate_indivisible = false;
+};
+
+// How a graph's parameters and outputs lie on the mesh. Empty lists: all whole.
+struct Boundary {
+  std::vector<PartitionSpec> inputs;
+  std::vector<PartitionSpec> outputs;
+  std::vector<bool> weights;  // which parameters are the model's
+};
+
+// Builds a graph with `build`, verifies, partitions and lowers it. The one place
+// where GraphErrors are caught. `notes`, when not null, takes what was kept whole.
 //
 // Errors: the GraphError's code and message.
+absl::StatusOr<Program> BuildProgram(const std::string& name,
+                                     const std::function<Boundary(graph::Graph&)>& build,
+                                     const PartitionOptions& partition,
+                                     std::set<std::string>* notes = nullptr);
+
+// For one device.
 absl::StatusOr<Program> BuildProgram(const std::string& name,
                                      const std::function<void(graph::Graph&)>& build);
 

@@ -217,10 +217,18 @@ void VerifyPlacement(const Node& node, const Mesh& mesh) {
       fail("operand", i, states[i].spec, placement.operands[i]);
     }
   }
+  const ShardingRule rule = Lettered(node);
   for (size_t r = 0; r < placement.results.size(); ++r) {
-    if (!(node.types()[r].spec == placement.results[r])) {
-      fail("result", r, node.types()[r].spec, placement.results[r]);
+    // A dim that no operand has, as in a broadcast, may be cut in any way.
+    PartitionSpec spec = placement.results[r];
+    spec.dims.resize(rule.results[r].size());
+    for (size_t d = 0; d < spec.dims.size(); ++d) {
+      const bool free = std::ranges::none_of(rule.operands, [&](const std::string& letters) {
+        return letters.find(rule.results[r][d]) != std::string::npos;
+      });
+      if (free) spec.dims[d] = DimAxes(node.types()[r].spec, d);
     }
+    if (!(node.types()[r].spec == spec)) fail("result", r, node.types()[r].spec, spec);
   }
 }
 
