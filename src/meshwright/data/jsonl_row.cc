@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "meshwright/base/json_error.h"
 
 namespace mw::data {
 namespace {
@@ -51,11 +52,8 @@ absl::StatusOr<ordered_json> ParseJsonlRow(std::string_view line) {
   try {
     row = ordered_json::parse(line, watch_depth);
   } catch (const ordered_json::exception& error) {
-    // The library's text starts with its own error number, which says nothing to a reader.
-    std::string_view what = error.what();
-    const size_t bracket = what.find("] ");
-    if (bracket != std::string_view::npos) what.remove_prefix(bracket + 2);
-    return absl::InvalidArgumentError(fmt::format("not valid JSON: {}", what));
+    return absl::InvalidArgumentError(
+        fmt::format("not valid JSON at {}", JsonErrorText(error.what())));
   }
   if (too_deep) {
     return absl::InvalidArgumentError(

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "meshwright/base/json_error.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/tokenizer_impl.h"
 
@@ -85,8 +86,8 @@ class FileReader : public nlohmann::json_sax<json> {
     }
     return true;
   }
-  bool parse_error(size_t position, const std::string&, const json::exception& error) override {
-    return Fail(fmt::format("is not valid JSON at byte {}: {}", position, error.what()));
+  bool parse_error(size_t, const std::string&, const json::exception& error) override {
+    return Fail(fmt::format("is not valid JSON at {}", JsonErrorText(error.what())));
   }
 
  private:

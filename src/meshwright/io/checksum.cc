@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "meshwright/base/check.h"
+#include "meshwright/base/json_error.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/json_util.h"
@@ -123,8 +124,8 @@ absl::Status Manifest::WriteTo(const std::string& dir) const {
   try {
     return WriteFile(path, manifest.dump(2) + "\n");
   } catch (const nlohmann::json::exception& e) {
-    return absl::InvalidArgumentError(
-        fmt::format("cannot write {}: a file name is not UTF-8 ({})", path, e.what()));
+    return absl::InvalidArgumentError(fmt::format("cannot write {}: a file name is not UTF-8 ({})",
+                                                  path, JsonErrorText(e.what())));
   }
 }
 

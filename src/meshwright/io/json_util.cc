@@ -6,6 +6,8 @@
 #include <set>
 #include <vector>
 
+#include "meshwright/base/json_error.h"
+
 namespace mw::io {
 
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, std::string_view what) {
@@ -34,7 +36,8 @@ absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, std::strin
   try {
     json = nlohmann::json::parse(text.begin(), text.end(), watch_keys);
   } catch (const nlohmann::json::exception& e) {
-    return absl::DataLossError(fmt::format("{}: not valid JSON: {}", what, e.what()));
+    return absl::DataLossError(
+        fmt::format("{}: not valid JSON at {}", what, JsonErrorText(e.what())));
   }
   if (!json.is_object()) {
     return absl::DataLossError(

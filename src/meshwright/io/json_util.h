@@ -11,7 +11,7 @@
 namespace mw::io {
 
 // Parses one JSON object (RFC 8259, UTF-8).
-// Errors: DataLoss "<what>: <reason>" for broken JSON (with the byte), another kind of
+// Errors: DataLoss "<what>: <reason>" for broken JSON (with line and column), another kind of
 // value than an object, or a key that an object has twice.
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, std::string_view what);
 

@@ -42,8 +42,8 @@ absl::Status ReadMap(const YAML::Node& map, const std::map<std::string, Setter>&
     const auto key = item.first.as<std::string>();
     const auto it = setters.find(key);
     if (it == setters.end()) {
-      return absl::InvalidArgumentError(fmt::format("{}: unknown key \"{}\", did you mean \"{}\"?",
-                                                    source, key, NearestName(key, known)));
+      return absl::InvalidArgumentError(
+          fmt::format("{}: unknown key \"{}\"{}", source, key, NearestNote(key, known)));
     }
     try {
       it->second(item.second);
@@ -94,7 +94,8 @@ absl::StatusOr<ModelConfig> ModelConfigFromYaml(std::string_view text, const std
       MW_RETURN_IF_ERROR(ReadMap(rope_node, rope_setters, source + ": rope"));
     }
   } catch (const YAML::Exception& error) {
-    return absl::InvalidArgumentError(fmt::format("{}: {}", source, error.what()));
+    return absl::InvalidArgumentError(
+        fmt::format("{}:{}: not valid YAML: {}", source, error.mark.line + 1, error.msg));
   }
   const auto type = nn::ParseRopeType(rope_type);
   if (!type) {
@@ -138,8 +139,8 @@ absl::StatusOr<ModelConfig> LoadPreset(std::string_view name, const std::string&
     }
   }
   const std::vector<std::string> known = PresetNames();
-  return absl::NotFoundError(fmt::format("no model preset \"{}\", did you mean \"{}\"? Known: {}",
-                                         name, NearestName(name, known), fmt::join(known, ", ")));
+  return absl::NotFoundError(fmt::format("no model preset \"{}\"{}; there are {}", name,
+                                         NearestNote(name, known), fmt::join(known, ", ")));
 }
 
 }  // namespace mw::models

@@ -48,7 +48,7 @@ TEST(PresetsTest, SpecsOfAModelAddUpToItsCount) {
 TEST(PresetsTest, UnknownNameSuggestsTheNearest) {
   const auto config = LoadPreset("qwen3-0.6");
   ASSERT_FALSE(config.ok());
-  EXPECT_THAT(std::string(config.status().message()), HasSubstr("did you mean \"qwen3-0.6b\""));
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr("the nearest is \"qwen3-0.6b\""));
   EXPECT_FALSE(LoadPreset("").ok());
   EXPECT_FALSE(LoadPreset("../models/qwen3-0.6b", MW_SOURCE_DIR "/configs/models").ok());
 }

@@ -13,8 +13,8 @@ graph::Value Param(const ParamMap& params, std::string_view name) {
   std::vector<std::string> known;
   for (const auto& [key, value] : params) known.push_back(key);
   throw GraphError(absl::StatusCode::kInvalidArgument, "param",
-                   fmt::format("no parameter \"{}\" among the {} given; the nearest is \"{}\"",
-                               name, known.size(), NearestName(name, known)));
+                   fmt::format("no parameter \"{}\" among the {} given{}", name, known.size(),
+                               NearestNote(name, known)));
 }
 
 }  // namespace mw::nn

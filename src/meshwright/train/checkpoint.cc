@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "meshwright/base/json_error.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/atomic_directory.h"
 #include "meshwright/io/checksum.h"
@@ -81,7 +82,7 @@ absl::Status WriteState(const std::string& dir, const CheckpointState& state) {
     MW_RETURN_IF_ERROR(io::WriteFile(dir + "/" + kStateFile, json.dump(2) + "\n"));
   } catch (const nlohmann::json::exception& e) {
     return absl::InvalidArgumentError(
-        fmt::format("the checkpoint's metadata is not UTF-8 text: {}", e.what()));
+        fmt::format("the checkpoint's metadata is not UTF-8 text: {}", JsonErrorText(e.what())));
   }
   MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::FromDirectory(dir));
   return manifest.WriteTo(dir);
@@ -121,13 +122,19 @@ absl::Status SaveCheckpoint(const std::string& run_dir, const CheckpointState& s
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<FoundCheckpoint>> FindLatestCheckpoint(
-    const std::string& run_dir, std::vector<std::string>* notes) {
+absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& run_dir,
+                                                             std::vector<std::string>* notes) {
   const std::string dir = CheckpointsDir(run_dir);
   MW_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(dir, notes));
-  if (steps.empty()) return std::optional<FoundCheckpoint>();
-  return std::optional<FoundCheckpoint>(
-      FoundCheckpoint{fmt::format("{}/{}", dir, steps.back()), steps.back()});
+  std::vector<FoundCheckpoint> found;
+  for (const int64_t step : steps) found.push_back({fmt::format("{}/{}", dir, step), step});
+  return found;
+}
+
+absl::StatusOr<std::optional<FoundCheckpoint>> FindLatestCheckpoint(
+    const std::string& run_dir, std::vector<std::string>* notes) {
+  MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(run_dir, notes));
+  return found.empty() ? std::optional<FoundCheckpoint>() : found.back();
 }
 
 absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
@@ -165,7 +172,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
     state.config = json.at("config").get<std::string>();
     state.metadata = json.at("metadata").get<std::map<std::string, std::string>>();
   } catch (const nlohmann::json::exception& e) {
-    return absl::DataLossError(fmt::format("{}: {}", state_path, e.what()));
+    return absl::DataLossError(fmt::format("{}: {}", state_path, JsonErrorText(e.what())));
   }
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
                       io::SafetensorsFile::Open(dir + "/" + kTensorFile));

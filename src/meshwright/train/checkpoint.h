@@ -52,9 +52,13 @@ struct FoundCheckpoint {
   int64_t step = 0;
 };
 
-// The checkpoint of the highest step below RUN_DIR/checkpoints; nullopt when there is
-// none. Leftovers of killed runs and folders without a manifest are passed over and
-// named in `notes`, one sentence each. Files are not verified: LoadCheckpoint does.
+// The checkpoints below RUN_DIR/checkpoints, of ascending steps. Leftovers of killed runs
+// and folders without a manifest are passed over and named in `notes`, one sentence each.
+// Files are not verified: LoadCheckpoint does.
+absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(
+    const std::string& run_dir, std::vector<std::string>* notes = nullptr);
+
+// The last of ListCheckpoints; nullopt when there is none.
 absl::StatusOr<std::optional<FoundCheckpoint>> FindLatestCheckpoint(
     const std::string& run_dir, std::vector<std::string>* notes = nullptr);
 

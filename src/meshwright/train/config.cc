@@ -281,6 +281,14 @@ absl::Status TrainConfig::Finish() {
         fmt::format("batch_size x max_target_length is at most 2^31 tokens, not {} x {}",
                     data.batch_size, data.max_target_length));
   }
+  const int64_t micro_batch_tokens = data.batch_size * data.max_target_length;
+  if (gradient_accumulation_steps > max_tokens / micro_batch_tokens) {
+    return absl::InvalidArgumentError(fmt::format(
+        "gradient_accumulation_steps is at most {} with batch_size {} and max_target_length {}, "
+        "not {}: an update has at most 2^31 tokens",
+        max_tokens / micro_batch_tokens, data.batch_size, data.max_target_length,
+        gradient_accumulation_steps));
+  }
   for (const auto& [key, dtype] :
        {std::pair<const char*, DType>{"dtype", engine.model.compute_dtype},
         {"weight_dtype", engine.weight_dtype},
@@ -324,8 +332,8 @@ absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::stri
     }
     std::vector<std::string> known;
     for (const ConfigField& f : ConfigFields()) known.emplace_back(f.key);
-    return absl::NotFoundError(fmt::format("{}: unknown key '{}'; the nearest is {}", source, key,
-                                           NearestName(key, known)));
+    return absl::NotFoundError(
+        fmt::format("{}: unknown key '{}'{}", source, key, NearestNote(key, known)));
   }
   if (const char* expected = std::visit(Assign{value}, field->at(config))) {
     return absl::InvalidArgumentError(
@@ -346,7 +354,8 @@ absl::Status ApplyConfigYaml(TrainConfig& config, std::string_view yaml, const s
     std::set<std::string> seen;
     return ApplyNode(config, root, "", name, &seen);
   } catch (const YAML::Exception& e) {
-    return absl::InvalidArgumentError(fmt::format("{}:{}: {}", name, e.mark.line + 1, e.msg));
+    return absl::InvalidArgumentError(
+        fmt::format("{}:{}: not valid YAML: {}", name, e.mark.line + 1, e.msg));
   }
 }
 

@@ -47,9 +47,9 @@ const std::vector<std::string>& ScheduleNames() {
 absl::Status ScheduleOptions::Validate() const {
   const auto& names = ScheduleNames();
   if (std::find(names.begin(), names.end(), lr_schedule) == names.end()) {
-    return absl::InvalidArgumentError(
-        fmt::format("lr_schedule \"{}\" is unknown; did you mean {}? It can be {}", lr_schedule,
-                    NearestName(lr_schedule, names), fmt::join(names, ", ")));
+    return absl::InvalidArgumentError(fmt::format("lr_schedule \"{}\" is unknown{}; it can be {}",
+                                                  lr_schedule, NearestNote(lr_schedule, names),
+                                                  fmt::join(names, ", ")));
   }
   if (!(std::isfinite(learning_rate) && learning_rate >= 0)) {
     return absl::InvalidArgumentError(

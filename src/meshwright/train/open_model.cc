@@ -34,10 +34,13 @@ std::optional<T> ParseWhole(std::string_view text) {
   return value;
 }
 
-// The status with `path` in front, unless the message names it already.
+// The status with `path` in front, unless the message names it already; with the whole
+// path for the file's name alone.
 absl::Status InFile(const absl::Status& status, const std::string& path) {
-  const std::string message(status.message());
+  std::string message(status.message());
   if (status.ok() || message.find(path) != std::string::npos) return status;
+  const std::string name = path.substr(path.rfind('/') + 1) + ": ";
+  if (message.starts_with(name)) message.erase(0, name.size());
   return absl::Status(status.code(), fmt::format("{}: {}", path, message));
 }
 

@@ -120,9 +120,9 @@ absl::Status OptimizerOptions::Validate() const {
                                                 opt_type, fmt::join(names, ", ")));
   }
   if (std::find(names.begin(), names.end(), opt_type) == names.end()) {
-    return absl::InvalidArgumentError(
-        fmt::format("opt_type \"{}\" is unknown; did you mean {}? It can be {}", opt_type,
-                    NearestName(opt_type, names), fmt::join(names, ", ")));
+    return absl::InvalidArgumentError(fmt::format("opt_type \"{}\" is unknown{}; it can be {}",
+                                                  opt_type, NearestNote(opt_type, names),
+                                                  fmt::join(names, ", ")));
   }
   MW_RETURN_IF_ERROR(CheckFraction("adam_b1", adam_b1));
   MW_RETURN_IF_ERROR(CheckFraction("adam_b2", adam_b2));

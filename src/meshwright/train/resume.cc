@@ -1,0 +1,194 @@
+#include "meshwright/train/resume.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "meshwright/base/check.h"
+#include "meshwright/base/status_macros.h"
+#include "meshwright/train/step_programs.h"
+
+namespace mw::train {
+namespace {
+
+// Those that Engine::Restore would find in the state's tensors.
+constexpr const char* kStateKeys[] = {"opt_type", "sgd_momentum", "skip_step_on_spikes",
+                                      "skip_step_interval"};
+// Those that fix the rows and their order.
+constexpr const char* kDataKeys[] = {"shuffle",           "seed",           "packing",
+                                     "max_target_length", "loss_on_prompt", "skip_malformed"};
+
+const ConfigField& Field(std::string_view key) {
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.key == key) return field;
+  }
+  MW_CHECK_MSG(false, "a key that is no setting");
+  return ConfigFields().front();
+}
+
+// The settings that the run was saved with; nullopt when another version wrote them.
+std::optional<TrainConfig> SavedConfig(const CheckpointState& saved) {
+  TrainConfig config;
+  if (saved.config.empty() || !ApplyConfigYaml(config, saved.config, "config.yaml").ok() ||
+      !config.Finish().ok()) {
+    return std::nullopt;
+  }
+  return config;
+}
+
+struct Difference {
+  std::vector<std::string> asked;  // "opt_type=sgd"
+  std::vector<std::string> saved;
+};
+
+// Gives `config` each of `keys` whose saved value is another, where `matters`.
+template <typename Matters>
+Difference Differences(TrainConfig config, const TrainConfig& saved,
+                       std::span<const char* const> keys, const Matters& matters) {
+  Difference difference;
+  for (const char* const key : keys) {
+    const ConfigField& field = Field(key);
+    const std::string asked_value = ConfigValue(config, field);
+    const std::string saved_value = ConfigValue(saved, field);
+    if (asked_value == saved_value) continue;
+    TrainConfig changed = config;
+    MW_CHECK(SetConfigValue(changed, key, saved_value, "saved settings").ok());
+    if (!matters(config, changed)) continue;
+    config = std::move(changed);
+    difference.asked.push_back(fmt::format("{}={}", key, asked_value));
+    difference.saved.push_back(fmt::format("{}={}", key, saved_value));
+  }
+  return difference;
+}
+
+bool SameState(const std::vector<StateSpec>& a, const std::vector<StateSpec>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].name != b[i].name || a[i].type != b[i].type) return false;
+  }
+  return true;
+}
+
+// What must agree for the optimizer state of one to fit the other.
+absl::Status CheckSameModel(const models::ModelConfig& asked, const models::ModelConfig& saved,
+                            const std::string& checkpoint) {
+  if (asked.family == saved.family && asked.vocab_size == saved.vocab_size &&
+      asked.hidden_size == saved.hidden_size && asked.num_layers == saved.num_layers &&
+      asked.num_heads == saved.num_heads && asked.num_kv_heads == saved.num_kv_heads &&
+      asked.mlp_size == saved.mlp_size && asked.tie_word_embeddings == saved.tie_word_embeddings) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(fmt::format(
+      "--model is {} with {} parameters, but the checkpoint {} is {} with {}: resume with the "
+      "model that the run began with",
+      asked.family, asked.NumParameters(), checkpoint, saved.family, saved.NumParameters()));
+}
+
+// The weights come from the checkpoint, so another seed would do nothing.
+absl::Status CheckSameSeed(const OpenedModel& asked, const std::string& saved_origin,
+                           const std::string& out) {
+  if (asked.kind != OpenedModel::Kind::kRandom || !saved_origin.starts_with("random:")) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<OpenedModel> saved = OpenModel(saved_origin);
+  const auto preset = [](const std::string& origin) {
+    return origin.substr(0, origin.find(':', origin.find(':') + 1));
+  };
+  if (!saved.ok() ||
+      (saved->random_seed == asked.random_seed && preset(saved_origin) == preset(asked.origin))) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      fmt::format("--model is {}, but the run in {} began with {}: resume with that, or give "
+                  "another folder",
+                  asked.origin, out, saved_origin));
+}
+
+absl::Status CheckSameState(const SavedRun& saved, const TrainConfig& config,
+                            const std::string& out) {
+  const std::optional<TrainConfig> saved_config = SavedConfig(saved.state);
+  // The engine then tells of the tensor that does not fit.
+  if (!saved_config) return absl::OkStatus();
+  const std::vector<nn::ParamSpec> params = saved.model.model->Params(config.engine.model);
+  const Difference difference = Differences(
+      config, *saved_config, kStateKeys, [&](const TrainConfig& a, const TrainConfig& b) {
+        return !SameState(UpdateState(params, a.engine), UpdateState(params, b.engine));
+      });
+  if (difference.asked.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "the run in {} has {}, whose optimizer state does not fit {}: resume with {}, or begin "
+      "another run from its weights with --model {}",
+      out, fmt::join(difference.saved, " "), fmt::join(difference.asked, " "),
+      fmt::join(difference.saved, " "), saved.model.path));
+}
+
+// `damage` with what can be continued instead of the last of `found`.
+absl::Status OfferOlder(const absl::Status& damage, const std::vector<FoundCheckpoint>& found) {
+  std::vector<std::string> broken = {found.back().dir};
+  for (size_t i = found.size() - 1; i-- > 0;) {
+    if (LoadCheckpoint(found[i].dir).ok()) {
+      return absl::Status(
+          damage.code(),
+          fmt::format("{}; checkpoint {} of the run is whole: remove {} to resume from it",
+                      std::string(damage.message()), found[i].step, fmt::join(broken, " and ")));
+    }
+    broken.push_back(found[i].dir);
+  }
+  return absl::Status(damage.code(),
+                      fmt::format("{}; the run has no older checkpoint that is whole",
+                                  std::string(damage.message())));
+}
+
+}  // namespace
+
+absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel& asked,
+                                      const TrainConfig& config,
+                                      const std::function<void(std::string_view)>& note) {
+  std::vector<std::string> notes;
+  MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(out, &notes));
+  for (const std::string& sentence : notes) note(sentence);
+  if (found.empty()) {
+    return absl::FailedPreconditionError(fmt::format(
+        "{} has no checkpoint to resume: leave out --resume to start a run in an empty folder",
+        out));
+  }
+  SavedRun saved;
+  absl::StatusOr<CheckpointState> state = LoadCheckpoint(found.back().dir);
+  if (absl::IsDataLoss(state.status())) return OfferOlder(state.status(), found);
+  if (!state.ok()) return state.status();
+  saved.state = *std::move(state);
+  MW_ASSIGN_OR_RETURN(saved.model, OpenModel(found.back().dir));
+  MW_RETURN_IF_ERROR(CheckSameModel(asked.config, saved.model.config, found.back().dir));
+  const auto origin = saved.state.metadata.find("model");
+  if (origin != saved.state.metadata.end()) {
+    MW_RETURN_IF_ERROR(CheckSameSeed(asked, origin->second, out));
+  }
+  MW_RETURN_IF_ERROR(CheckSameState(saved, config, out));
+  return saved;
+}
+
+absl::Status ExplainOtherData(const absl::Status& status, const CheckpointState& saved,
+                              const TrainConfig& config) {
+  if (!absl::IsFailedPrecondition(status)) return status;
+  const std::optional<TrainConfig> saved_config = SavedConfig(saved);
+  if (!saved_config) return status;
+  const Difference difference =
+      Differences(config, *saved_config, kDataKeys, [](const TrainConfig& a, const TrainConfig& b) {
+        return a.data.seed == b.data.seed || a.data.shuffle;
+      });
+  if (difference.asked.empty()) {
+    return absl::FailedPreconditionError(
+        "--data holds other rows than the run was trained on: resume with the same files, or give "
+        "another folder");
+  }
+  return absl::FailedPreconditionError(
+      fmt::format("the run has {}, not {}: resume with {}, or give another folder",
+                  fmt::join(difference.saved, " "), fmt::join(difference.asked, " "),
+                  fmt::join(difference.saved, " ")));
+}
+
+}  // namespace mw::train

@@ -1,0 +1,40 @@
+// What `sft --resume` continues, and the refusal of what would be no continuation.
+#ifndef MESHWRIGHT_TRAIN_RESUME_H_
+#define MESHWRIGHT_TRAIN_RESUME_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshwright/train/checkpoint.h"
+#include "meshwright/train/config.h"
+#include "meshwright/train/open_model.h"
+
+namespace mw::train {
+
+struct SavedRun {
+  CheckpointState state;
+  OpenedModel model;  // the checkpoint's folder
+};
+
+// The newest checkpoint of the run in `out`, whole and fit to be continued with the
+// model `asked` and with `config`. `note` hears of folders that were passed over.
+//
+// Errors: FailedPrecondition without a checkpoint, and when the model, the seed of a
+// random: model or a setting that gives the optimizer state its shape is another than
+// the run's, with both values; DataLoss for a damaged checkpoint, with the newest older
+// one that is whole and how to continue that.
+absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel& asked,
+                                      const TrainConfig& config,
+                                      const std::function<void(std::string_view)>& note);
+
+// The error of a saved position that does not fit the data, with the settings that
+// differ from the saved ones where there are any. Other errors, and OK, as they are.
+absl::Status ExplainOtherData(const absl::Status& status, const CheckpointState& saved,
+                              const TrainConfig& config);
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_RESUME_H_
