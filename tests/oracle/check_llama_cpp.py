@@ -13,8 +13,7 @@ tokenizer's keys are ours too. llama.cpp loads each file and continues prompts g
 - SmolLM2's texts must become the ids of `meshwright tokenize`, and `meshwright generate` must
   write the same continuation up to such a tie.
 
-Broken on purpose, the same comparison must fail: rotary factors of another scaling, a scaled
-weight.
+Broken on purpose, the same comparison must fail: other rotary frequencies, a scaled weight.
 
 llama.cpp comes inside the wheel of its bindings cyllama, pinned by sha256, in a virtual environment
 below the cache folder ($XDG_CACHE_HOME/meshwright, else ~/.cache/meshwright); the first run needs
@@ -46,7 +45,8 @@ numpy==2.4.6 --hash=sha256:89cd468399cfd2504718f0ba50e410dca55a170b61a02ad92bb18
 NEW_TOKENS = 48
 PROMPTS = ["The sea is", "Once upon a time there was a", "def fibonacci(n):\n",
            "The three primary colours are", "Water boils at", "<|im_start|>user\nHi!<|im_end|>\n"]
-TEXTS = [*PROMPTS, "  x = 12345\n\tif x: pass", "Καλημέρα κόσμε 你好 🙂", "naïve café, 100 €", "\n\n \n"]
+LINES = ["The sea is", "Water boils at", "<|im_start|>user", "  x = 12345\tif x: pass",
+         "Καλημέρα κόσμε 你好 🙂", "naïve café, 100 €"]
 
 # The largest difference of a logit. llama.cpp rounds the activations that it multiplies with
 # f16 and bf16 weights to the weights' type (2^-11 and 2^-8 of each), we do not.
@@ -121,11 +121,10 @@ class Meshwright:
         self.run("convert", "--model", model, "--out", out, "--dtype", dtype, "--quiet")
         return out
 
-    def tokenize(self, model, texts):
-        """Lines of text only: a text with a newline is asked for in parts elsewhere."""
-        lines = self.run("tokenize", "--model", model, "--quiet",
-                         stdin="".join(text + "\n" for text in texts))
-        return [json.loads(line) for line in lines.splitlines()]
+    def tokenize(self, model, lines):
+        ids = self.run("tokenize", "--model", model, "--quiet",
+                       stdin="".join(line + "\n" for line in lines))
+        return [json.loads(line) for line in ids.splitlines()]
 
     def generate(self, model, prompt):
         line = self.run("generate", "--model", model, "--prompt", prompt, "--json", "--quiet",
@@ -159,7 +158,8 @@ class LlamaCpp:
         self.model = Model(str(path), options, False)
         options = llama_cpp.LlamaContextParams()
         options.n_ctx = options.n_batch = options.n_ubatch = context
-        options.n_threads = options.n_threads_batch = os.cpu_count()
+        # Its threads spin while they wait, which a machine with other work pays for dearly.
+        options.n_threads = options.n_threads_batch = 1
         options.flash_attn_type = 0
         options.type_k = options.type_v = 0  # f32; the default is f16
         self.context = llama_cpp.LlamaContext(self.model, options, False)
@@ -222,15 +222,15 @@ class Comparison:
 
     def report(self, name):
         total = sum(map(len, self.continuations))
-        ties = [gap for places in self.other for _, gap in places]
-        print(f"{name}: {len(self.continuations)} continuations, {total - len(ties)} of {total} "
-              f"tokens equal{', gaps of the others ' + ', '.join(f'{gap:.2g}' for gap in ties) if ties else ''}; "
-              f"largest difference of a logit {self.difference:.3g} (logits up to {self.largest:.3g}), "
-              f"smallest gap {min(gaps.min() for gaps in self.gaps):.3g}", flush=True)
+        ties = [f"{gap:.2g}" for places in self.other for _, gap in places]
+        print(f"{name}: {total - len(ties)} of {total} tokens equal, gaps of the others: "
+              f"{', '.join(ties) or 'none'}; largest difference of a logit {self.difference:.3g} "
+              f"(logits up to {self.largest:.3g}), smallest gap "
+              f"{min(gaps.min() for gaps in self.gaps):.3g}", flush=True)
 
 
 def check_tokens_of_generate(mw, model, comparison, prompts, tolerance):
-    """`meshwright generate` against llama.cpp's continuations; what follows a tie is not compared."""
+    """`meshwright generate` against llama.cpp; what follows a tie is not compared."""
     compared = total = 0
     for row, prompt in enumerate(prompts):
         expected, ours = comparison.continuations[row], mw.generate(model, prompt)
@@ -258,18 +258,18 @@ def check_tiny(mw, name):
         check(not found, f"{name} {dtype}: {'; '.join(found)}")
     check(len({tuple(tokens[-8:]) for tokens in comparison.continuations}) > 1,
           f"{name}: all continuations end alike, which shows nothing")
-    # Another scaling than the model's in the file that llama.cpp gets.
+    # Other rotary frequencies than the model's in the file that llama.cpp gets.
     wrong = mw.folder / f"{name}-wrong"
     shutil.copytree(TINY / name, wrong)
     config = json.loads((wrong / "config.json").read_text())
     rope = config.get("rope_parameters") or config["rope_scaling"]
-    rope |= dict(rope_type="llama3", factor=16.0, low_freq_factor=1.0, high_freq_factor=4.0,
-                 original_max_position_embeddings=32)
+    # llama.cpp reads a tensor of factors for llama only.
+    rope |= {"factor": 16.0} if name == "tiny-llama" else {"rope_theta": 10000.0}
     (wrong / "config.json").write_text(json.dumps(config))
     gguf = mw.convert(wrong, mw.folder / f"{name}-wrong.gguf", "f32")
     found = Comparison(mw, TINY / name, gguf, prompts, 128).failures(
         10 * TOLERANCE[name]["f32"])
-    check(len(found) > 1, f"control: {name} with other rotary factors was not seen: {found}")
+    check(len(found) > 1, f"control: {name} with other rotary frequencies was not seen: {found}")
 
 
 def check_smollm2(mw, source):
@@ -278,8 +278,7 @@ def check_smollm2(mw, source):
     paths = {dtype: mw.convert(folder, mw.folder / f"smollm2-{dtype}.gguf", dtype)
              for dtype in tolerances}
     theirs = LlamaCpp(paths["f16"], 128)
-    lines = [text for text in TEXTS if "\n" not in text]
-    for text, ids in zip(lines, mw.tokenize(paths["f16"], lines)):
+    for text, ids in zip(LINES, mw.tokenize(paths["f16"], LINES), strict=True):
         check(theirs.tokenize(text) == ids, f"{text!r}: ids {ids} and {theirs.tokenize(text)}")
     prompts = [theirs.tokenize(text) for text in PROMPTS]
     theirs.close()
