@@ -31,6 +31,11 @@ struct CommonFlags {
   bool quiet = false;
 };
 
+struct SharedFlags {
+  bool settings = true;  // key=value and --config
+  bool device = true;    // --device, --mesh and --rules
+};
+
 struct CommandContext {
   CommonFlags flags;
   // Defaults, then the file, then the settings; validated.
@@ -49,6 +54,8 @@ class Command {
   virtual ~Command() = default;
   // Adds the command's own flags. Shared flags and settings are added for it.
   virtual void Define(CLI::App& app) = 0;
+  // Which shared flags change what the command does; --help leaves out the others.
+  virtual SharedFlags Uses() const { return {}; }
   virtual absl::Status Run(const CommandContext& context) = 0;
 };
 

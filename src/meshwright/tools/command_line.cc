@@ -83,15 +83,34 @@ struct Defined {
   std::unique_ptr<Command> command;
 };
 
-void AddCommonFlags(CLI::App& app, CommonFlags& flags) {
+// Leaves positionals without a group out of the usage line too.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_option_usage(const CLI::Option* option) const override {
+    return option->get_group().empty() ? "" : CLI::Formatter::make_option_usage(option);
+  }
+};
+
+// Every command takes all of them, so that scripts can pass the same to each.
+void AddCommonFlags(CLI::App& app, SharedFlags uses, CommonFlags& flags) {
+  // Options of this group are not in --help.
+  const std::string hidden;
+  const auto group = [&](bool used) { return used ? std::string("Options") : hidden; };
   app.add_option("settings", flags.settings, "settings: `meshwright sft --help` lists them")
-      ->option_text("KEY=VALUE ...");
-  app.add_option("--config", flags.config_file, "YAML file of settings")->option_text("FILE");
+      ->option_text("KEY=VALUE ...")
+      ->group(uses.settings ? "Positionals" : hidden);
+  app.add_option("--config", flags.config_file, "YAML file of settings")
+      ->option_text("FILE")
+      ->group(group(uses.settings));
   app.add_option("--device", flags.device, "cpu[:N], cpu-xla[:N], tpu, gpu or a plugin's path")
-      ->option_text("DEVICE");
+      ->option_text("DEVICE")
+      ->group(group(uses.device));
   app.add_option("--mesh", flags.mesh, "axis=size,…: one device only in this version")
-      ->option_text("AXES");
-  app.add_option("--rules", flags.rules, "sharding rules: need a mesh")->option_text("RULES");
+      ->option_text("AXES")
+      ->group(group(uses.device));
+  app.add_option("--rules", flags.rules, "sharding rules: need a mesh")
+      ->option_text("RULES")
+      ->group(group(uses.device));
   app.add_flag("--json", flags.json, "JSON on stdout");
   app.add_flag("--quiet", flags.quiet, "nothing on stderr but errors");
 }
@@ -153,6 +172,53 @@ int Report(const absl::Status& status) {
   return ExitStatus(status);
 }
 
+// The command whose words were being read.
+const CLI::App& Innermost(const CLI::App& app) {
+  const std::vector<CLI::App*> inner = app.get_subcommands();
+  return inner.empty() ? app : Innermost(*inner.back());
+}
+
+// What the parser refused, in our words. Its texts are those of CLI11 2: CLI/Error.hpp.
+std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
+  const std::string what = error.what();
+  const CLI::App& command = Innermost(app);
+  const auto after = [&](std::string_view text) {
+    return what.substr(std::min(what.find(text), what.size() - text.size()) + text.size());
+  };
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
+    if (what.starts_with("Could not convert: ")) {
+      const size_t equals = what.find(" = ");
+      return fmt::format("{} takes a whole number, not '{}'", after(": ").substr(0, equals - 19),
+                         after(" = "));
+    }
+    return fmt::format("{} takes no value", what.substr(0, what.find(':')));
+  }
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const std::string name = what.substr(0, what.find_first_of(": "));
+    if (what.find("At Most") != std::string::npos) return name + " is given more than once";
+    return name +
+           (what.find("flag override") != std::string::npos ? " takes no value" : " needs a value");
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    const std::string word = after("expected: ").substr(0, after("expected: ").find(' '));
+    std::vector<std::string> known;
+    for (const CLI::Option* option : command.get_options()) {
+      if (!option->get_positional() && !option->get_group().empty()) {
+        known.push_back(option->get_name());
+      }
+    }
+    const std::string name = word.substr(0, word.find('='));
+    return fmt::format("{} has no flag '{}'{}", command.get_name(), name, NearestNote(name, known));
+  }
+  if (what == "A subcommand is required") {
+    std::vector<std::string> known;
+    for (const CLI::App* inner : command.get_subcommands({})) known.push_back(inner->get_name());
+    return fmt::format("{} needs one of the commands {}", command.get_name(),
+                       fmt::join(known, ", "));
+  }
+  return what;
+}
+
 // A first word that is no command, before the parser gives its own opinion.
 absl::Status CheckCommandName(const std::string& group, const std::string& word) {
   std::vector<std::string> known;
@@ -170,9 +236,8 @@ absl::Status CheckCommandName(const std::string& group, const std::string& word)
                                                   full, fmt::join(known, ", ")));
     }
   }
-  return absl::InvalidArgumentError(fmt::format("unknown command '{}'; the nearest is {} of {}",
-                                                full, NearestName(word, known),
-                                                fmt::join(known, ", ")));
+  return absl::InvalidArgumentError(fmt::format("unknown command '{}'{}; there are {}", full,
+                                                NearestNote(word, known), fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -190,6 +255,7 @@ int Main(int argc, const char* const* argv) {
     if (!named.ok()) return Report(named);
   }
   CLI::App app("Post-training of language models on PJRT devices", "meshwright");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", std::string("meshwright ") + MW_VERSION);
   app.require_subcommand(1);
   app.footer("`meshwright COMMAND --help` shows a command's flags and examples.");
@@ -202,7 +268,7 @@ int Main(int argc, const char* const* argv) {
     CLI::App* sub = parent.add_subcommand(entry.name, entry.description);
     defined.push_back({sub, entry.make()});
     defined.back().command->Define(*sub);
-    AddCommonFlags(*sub, flags);
+    AddCommonFlags(*sub, defined.back().command->Uses(), flags);
     const bool lists_settings = std::string_view(entry.name) == "sft";
     sub->footer(std::string("Examples:\n") + entry.examples +
                 (lists_settings ? "\n\n" + SettingsHelp() : std::string()));
@@ -220,7 +286,7 @@ int Main(int argc, const char* const* argv) {
       fmt::print(stderr, "{}", app.help());
       return 2;
     }
-    return Report(absl::InvalidArgumentError(e.what()));
+    return Report(absl::InvalidArgumentError(UsageError(e, app)));
   }
   for (const Defined& candidate : defined) {
     if (candidate.app->parsed()) return Report(RunCommand(*candidate.command, flags));

@@ -104,6 +104,9 @@ class InspectGradCommand : public Command {
     MW_RETURN_IF_ERROR(train::RunFailure(Accumulate(*engine, run_.batches)));
     auto readout = engine->ReadGradients();
     MW_RETURN_IF_ERROR(train::RunFailure(readout.status()));
+    if (readout->denominator == 0) {
+      context.Note("no token of the batch counts: the loss and the gradient are 0");
+    }
     MW_RETURN_IF_ERROR(io::MakeDirectories(folder));
     MW_RETURN_IF_ERROR(
         io::WriteSafetensors(run_.out, Unstack(engine->params(), readout->gradients)).status());

@@ -23,9 +23,8 @@ const std::vector<std::string> kFormats = {"stablehlo", "graph", "specs", "censu
 absl::Status CheckName(const char* flag, const std::string& name,
                        const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("{} '{}' is unknown; the nearest is {} of {}", flag,
-                                                name, NearestName(name, known),
-                                                fmt::join(known, ", ")));
+  return absl::InvalidArgumentError(fmt::format("{} '{}' is unknown{}; there are {}", flag, name,
+                                                NearestNote(name, known), fmt::join(known, ", ")));
 }
 
 nlohmann::ordered_json SpecsJson(const compile::Program& program) {

@@ -25,6 +25,7 @@ class InspectCheckpointCommand : public Command {
         ->option_text("DIR");
   }
 
+  SharedFlags Uses() const override { return {.settings = false, .device = false}; }
   absl::Status Run(const CommandContext& context) override {
     std::string dir = dir_;
     if (!io::IsDirectory(dir)) {
@@ -67,6 +68,7 @@ class InspectCheckpointCommand : public Command {
 class InspectScheduleCommand : public Command {
  public:
   void Define(CLI::App&) override {}
+  SharedFlags Uses() const override { return {.device = false}; }
 
   absl::Status Run(const CommandContext& context) override {
     const train::ScheduleOptions& schedule = context.config.engine.schedule;

@@ -62,6 +62,7 @@ class TokenizeCommand : public Command {
         "--no-special-tokens", [this] { args_.add_special_tokens = false; },
         "leave out what the tokenizer puts around a text");
   }
+  SharedFlags Uses() const override { return {.settings = false, .device = false}; }
   absl::Status Run(const CommandContext& context) override {
     args_.json = context.flags.json;
     return RunTokenize(args_, std::cin, std::cout);
@@ -83,6 +84,7 @@ class ConvertCommand : public Command {
     app.add_option("--dtype", args_.dtype, "f32, bf16 or f16; else the narrowest that is exact")
         ->option_text("DTYPE");
   }
+  SharedFlags Uses() const override { return {.settings = false, .device = false}; }
   absl::Status Run(const CommandContext& context) override {
     args_.json = context.flags.json;
     return RunConvert(args_, std::cout);
