@@ -289,11 +289,11 @@ def check_smollm2(mw, source):
         check(not found, f"smollm2 {dtype}: {'; '.join(found)}")
         if dtype == "f32":
             check_tokens_of_generate(mw, paths[dtype], comparison, PROMPTS, tolerance)
-    # One matrix of 30 layers, a tenth larger.
+    # One matrix of 30 layers, half as large again.
     weights = folder / "model.safetensors"
     entry, first = tensor_place(weights, "model.layers.4.mlp.down_proj.weight")
     array = np.memmap(weights, np.float32, "r+", first, tuple(entry["shape"]))
-    array *= 1.1
+    array *= 1.5
     array.flush()
     wrong = mw.convert(folder, mw.folder / "smollm2-wrong.gguf", "f32")
     comparison = Comparison(mw, paths["f32"], wrong, prompts[:2], 128)
