@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/core/exclusive_tensor.h"
 #include "meshwright/runtime/pjrt_api.h"
 
 namespace mw::runtime {
@@ -38,6 +39,8 @@ PJRT_HostBufferSemantics ToPjrtSemantics(UploadSemantics semantics) {
       return PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
     case UploadSemantics::kZeroCopy:
       return PJRT_HostBufferSemantics_kImmutableZeroCopy;
+    case UploadSemantics::kGive:
+      return PJRT_HostBufferSemantics_kMutableZeroCopy;
   }
   return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
 }
@@ -156,6 +159,12 @@ absl::StatusOr<Buffer> Client::Upload(const HostTensor& tensor, int device,
     return absl::InvalidArgumentError(fmt::format("upload of a {}{} tensor without bytes",
                                                   DTypeName(tensor.dtype()),
                                                   DimsToString(tensor.dims())));
+  }
+  if (semantics == UploadSemantics::kGive && !IsExclusive(tensor)) {
+    return absl::InvalidArgumentError(
+        fmt::format("a {}{} tensor cannot be given to the device: others share its bytes, or they "
+                    "are a file's",
+                    DTypeName(tensor.dtype()), DimsToString(tensor.dims())));
   }
   MW_PJRT_ARGS(PJRT_Client_BufferFromHostBuffer_Args, args);
   args.client = client_;

@@ -80,6 +80,9 @@ enum class UploadSemantics {
   // donates the buffer: the plugin then computes into memory of its own, so a
   // read-only file mapping is safe, but the update is not in place the first time.
   kZeroCopy,
+  // As kZeroCopy, but the bytes are the device's from now on: a program that donates the
+  // buffer updates them in place. The tensor must be exclusive (IsExclusive) and given up.
+  kGive,
 };
 
 // Create with Client::Create; buffers and executables keep it alive. Thread-safe.
@@ -115,7 +118,8 @@ class Client : public std::enable_shared_from_this<Client> {
   absl::StatusOr<LoadedExecutable> Deserialize(std::string_view bytes) const;
 
   // Puts `tensor` on devices()[device].
-  // Errors: InvalidArgument for an index out of range or a tensor without bytes.
+  // Errors: InvalidArgument for an index out of range, a tensor without bytes, and one to
+  // give that is not exclusive.
   absl::StatusOr<Buffer> Upload(const HostTensor& tensor, int device = 0,
                                 UploadSemantics semantics = UploadSemantics::kCopy) const;
 

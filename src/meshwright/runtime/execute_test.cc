@@ -209,6 +209,42 @@ TEST_P(CpuPluginTest, DonatedZeroCopyBufferNeverWritesTheHostBytes) {
   }
 }
 
+// The claim of UploadSemantics::kGive: donated bytes are updated in place, and live as long
+// as the last buffer in them.
+TEST_P(CpuPluginTest, GivenBytesAreUpdatedInPlace) {
+  auto c = client();
+  for (const char* attribute : {"tf.aliasing_output = 0 : i32", "jax.buffer_donor = true"}) {
+    SCOPED_TRACE(attribute);
+    auto exe = c->Compile(AddAndSum(kN, attribute));
+    MW_ASSERT_OK(exe);
+    HostTensor t = Filled(kN, 1);
+    const auto address = reinterpret_cast<uintptr_t>(t.bytes());
+    const std::weak_ptr<const void> bytes = t.owner();
+    auto p = c->Upload(t, 0, UploadSemantics::kGive);
+    MW_ASSERT_OK(p);
+    t = HostTensor();
+    auto g = c->Upload(Filled(kN, 0.5));
+    Buffer current = *std::move(p);
+    for (int round = 1; round <= 3; ++round) {
+      std::vector<Buffer*> args = {&current, &*g};
+      auto out = exe->Execute(args);
+      MW_ASSERT_OK(out);
+      EXPECT_EQ(*(*out)[0].UnsafePointer(), address);
+      current = std::move((*out)[0]);
+      EXPECT_EQ(Values(*current.ToHost()), std::vector<float>(kN, 1 + 0.5f * round));
+      EXPECT_FALSE(bytes.expired());
+    }
+    current = Buffer();
+    // The plugin lets go on a thread of its own.
+    while (!bytes.expired()) std::this_thread::yield();
+  }
+  // Bytes that somebody else sees are not to be written.
+  HostTensor shared = Filled(kN, 1);
+  const HostTensor copy = shared;
+  EXPECT_EQ(c->Upload(shared, 0, UploadSemantics::kGive).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(CpuPluginTest, AsyncCopiesAndEvents) {
   auto c = client();
   auto exe = c->Compile(AddAndSum(kN, ""));
