@@ -1,12 +1,11 @@
 #include "meshwright/ops/elementwise.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
+#include <functional>
+#include <string>
+#include <vector>
 
-#include "meshwright/graph_testing/lower_nodes.h"
-#include "meshwright/graph_testing/op_cases.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/compare.h"
 #include "meshwright/ops/compose.h"
@@ -16,13 +15,9 @@
 #include "meshwright/ops/select.h"
 #include "meshwright/ops/shift_left.h"
 #include "meshwright/ops/sign.h"
-#include "meshwright/testing/golden.h"
 
 namespace mw::ops {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 Value Input(Graph& g, DType dtype, Dims dims) {
   return g.AddParameter(TensorType(dtype, std::move(dims)), "x");
@@ -73,24 +68,6 @@ TEST(Elementwise, RejectionNamesOpAndShapes) {
             "[clamp] low 1 is not at most high 0 for f32[2]");
 }
 
-TEST(Elementwise, EveryRejectedCaseThrowsWithTheNameOfItsOp) {
-  int count = 0;
-  for (const OpCase& c : ElementwiseCases()) {
-    if (!c.rejected) continue;
-    ++count;
-    EXPECT_THAT(ErrorOf(c.rejected), AllOf(HasSubstr("[" + c.op + "] "), HasSubstr("[4")))
-        << c.name;
-  }
-  EXPECT_GT(count, 40);
-}
-
-TEST(Elementwise, CaseNamesAreUnique) {
-  std::set<std::string> names;
-  for (const OpCase& c : ElementwiseCases()) {
-    EXPECT_TRUE(names.insert(c.op + "/" + c.name).second) << c.op << "/" << c.name;
-  }
-}
-
 TEST(Elementwise, ResultTypes) {
   Graph g;
   const Value x = Input(g, DType::kBF16, {2, 3});
@@ -108,19 +85,6 @@ TEST(Elementwise, ScalarPredicateIsAFactorLessOperand) {
   EXPECT_EQ(rule.kind, ShardingRule::Kind::kFactors);
   EXPECT_EQ(rule.operands, (std::vector<std::string>{"", "ab", "ab"}));
   EXPECT_EQ(rule.results, (std::vector<std::string>{"ab"}));
-}
-
-TEST(Elementwise, Lowering) {
-  std::string text;
-  for (const OpCase& c : ElementwiseCases()) {
-    Graph g;
-    std::vector<Value> inputs;
-    for (const TensorType& type : c.inputs) inputs.push_back(g.AddParameter(type, "x"));
-    g.SetOutputs(c.build(g, inputs));
-    g.Verify();
-    text += "// " + c.op + "/" + c.name + "\n" + LowerNodes(g);
-  }
-  ExpectGolden(text, "src/meshwright/ops/testdata/elementwise_lowering.txt");
 }
 
 }  // namespace

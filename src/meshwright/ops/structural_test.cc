@@ -1,13 +1,11 @@
-// Shape rules, sharding rules and lowerings of the ops that move elements.
+// Shape rules and sharding rules of the ops that move elements, and custom calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <limits>
-#include <set>
 
 #include "meshwright/graph_testing/lower_nodes.h"
-#include "meshwright/graph_testing/op_cases.h"
 #include "meshwright/ops/broadcast_in_dim.h"
 #include "meshwright/ops/concatenate.h"
 #include "meshwright/ops/custom_call.h"
@@ -120,26 +118,6 @@ TEST(Structural, SizesThatOverflowAreRefused) {
               HasSubstr("do not fit f32[4]"));
 }
 
-TEST(Structural, EveryRejectedCaseThrowsWithTheNameOfItsOp) {
-  int count = 0;
-  for (const OpCase& c : StructuralCases()) {
-    if (!c.rejected) continue;
-    ++count;
-    const std::string name = c.op == "dot_general" ? "einsum" : c.op;
-    const std::string error = ErrorOf(c.rejected);
-    EXPECT_TRUE(error.starts_with("[" + name + "] ") || error.starts_with("[" + c.op + "] "))
-        << error;
-  }
-  EXPECT_GT(count, 15);
-}
-
-TEST(Structural, CaseNamesAreUnique) {
-  std::set<std::string> names;
-  for (const OpCase& c : StructuralCases()) {
-    EXPECT_TRUE(names.insert(c.op + "/" + c.name).second) << c.op << "/" << c.name;
-  }
-}
-
 TEST(Structural, ResultDims) {
   Graph g;
   const Value x = Input(g, {4, 6});
@@ -226,16 +204,7 @@ TEST(CustomCall, ShardingRuleIsKept) {
   EXPECT_EQ(RuleOf(CustomCall(g, "f", {x}, {x.type()}, {.sharding = rule})[0]), "ab->ab whole=b");
 }
 
-TEST(Structural, Lowering) {
-  std::string text;
-  for (const OpCase& c : StructuralCases()) {
-    Graph g;
-    std::vector<Value> inputs;
-    for (const TensorType& type : c.inputs) inputs.push_back(g.AddParameter(type, "x"));
-    g.SetOutputs(c.build(g, inputs));
-    g.Verify();
-    text += "// " + c.op + "/" + c.name + "\n" + LowerNodes(g);
-  }
+TEST(CustomCall, LoweringOfItsOptions) {
   Graph g;
   const Value x = Input(g, {2, 3});
   const Value scalar = Input(g, {});
@@ -247,8 +216,7 @@ TEST(Structural, Lowering) {
       CustomCall(g, "mw.example", {x, scalar}, {x.type(), scalar.type()}, options);
   outputs.push_back(CustomCall(g, "mw.one", {x}, {x.type()}, {.output_operand_aliases = {0}})[0]);
   g.SetOutputs(outputs);
-  text += "// custom_call\n" + LowerNodes(g);
-  ExpectGolden(text, "src/meshwright/ops/testdata/structural_lowering.txt");
+  ExpectGolden(LowerNodes(g), "src/meshwright/ops/testdata/golden/custom_call.mlir");
 }
 
 }  // namespace
