@@ -40,23 +40,55 @@ class ResidualChooser {
       if (it != parameter_index_.end()) inputs.push_back(it->second);
       return;
     }
-    if (!depends_[v.node->id()] && Keep(*v.node)) {
-      residuals.push_back(v);
-      return;
+    if (!depends_[v.node->id()]) {
+      std::vector<Value> chain = {v};
+      while (!Keep(*chain.back().node) && IsIdentity(*chain.back().node)) {
+        chain.push_back(chain.back().node->operand(0));
+      }
+      if (Keep(*chain.back().node)) {
+        std::reverse(chain.begin(), chain.end());
+        Read(std::move(chain));
+        return;
+      }
     }
     for (const Value& operand : v.node->operands()) Visit(operand);
   }
 
+  // One for each kept value: of the identities over it the last that all readers share,
+  // so that what is stored is already as `constrain` pins it.
+  std::vector<Value> Residuals() const {
+    std::vector<Value> residuals;
+    for (const std::vector<Value>& chain : kept_) residuals.push_back(chain.back());
+    return residuals;
+  }
+
   std::vector<int> inputs;
-  std::vector<Value> residuals;
 
  private:
   bool Keep(const Node& node) const {
+    if (node.is_parameter()) return false;
     if (policy_ == "none") return !ops::DefOf(node).cheap_to_recompute();
     if (policy_ == "full" || node.op_name() != "name") return false;
     return std::find(names_.begin(), names_.end(), node.attrs().String("name")) != names_.end();
   }
+  static bool IsIdentity(const Node& node) {
+    return node.op_name() == "name" || node.op_name() == "constrain";
+  }
 
+  // Notes that the backward part reads the end of `chain`: a kept value, then
+  // identities one over the other.
+  void Read(std::vector<Value> chain) {
+    const auto known =
+        std::ranges::find_if(kept_, [&](const auto& other) { return other[0] == chain[0]; });
+    if (known == kept_.end()) {
+      kept_.push_back(std::move(chain));
+      return;
+    }
+    const auto shared = std::ranges::mismatch(*known, chain).in1;
+    known->erase(shared, known->end());
+  }
+
+  std::vector<std::vector<Value>> kept_;
   const std::vector<bool>& depends_;
   std::string policy_;
   std::vector<std::string> names_;
@@ -105,17 +137,18 @@ ops::RegionSplit SplitRegion(const Graph& body, const std::vector<bool>& wanted,
   }
   ResidualChooser chooser(body, joint, depends, policy);
   for (const Value& v : gradients) chooser.Visit(v);
+  const std::vector<Value> residuals = chooser.Residuals();
   std::sort(chooser.inputs.begin(), chooser.inputs.end());
   split.backward_inputs = chooser.inputs;
-  split.num_residuals = static_cast<int>(chooser.residuals.size());
+  split.num_residuals = static_cast<int>(residuals.size());
 
   std::vector<Value> forward_outputs = outputs;
-  forward_outputs.insert(forward_outputs.end(), chooser.residuals.begin(), chooser.residuals.end());
+  forward_outputs.insert(forward_outputs.end(), residuals.begin(), residuals.end());
   split.forward = graph::ExtractGraph(joint, parameters, forward_outputs);
 
   std::vector<Value> backward_inputs;
   for (int p : split.backward_inputs) backward_inputs.push_back(parameters[p]);
-  backward_inputs.insert(backward_inputs.end(), chooser.residuals.begin(), chooser.residuals.end());
+  backward_inputs.insert(backward_inputs.end(), residuals.begin(), residuals.end());
   backward_inputs.insert(backward_inputs.end(), cotangent_parameters.begin(),
                          cotangent_parameters.end());
   split.backward = graph::ExtractGraph(joint, backward_inputs, gradients);

@@ -19,6 +19,9 @@ namespace mw::autodiff {
 //   full        nothing
 //   names:a,b   values marked with ops::Name(x, "a") or "b"
 //
+// Name and Constrain are identities: no value is kept twice for them, and of x and
+// Constrain(x) the latter is kept where nothing else reads x.
+//
 // `wanted` marks the body parameters that get cotangents, `active_outputs` the
 // outputs that carry one.
 // Errors: GraphError(kInvalidArgument) for another policy text.
