@@ -104,7 +104,23 @@ class Def final : public OpDef {
   }
 
   void Lower(LowerContext& ctx) const override {
-    const DotDims d = DimsOf(ctx.node());
+    const Node& node = ctx.node();
+    const TensorType& lhs = node.operand(0).type();
+    const TensorType& rhs = node.operand(1).type();
+    const TensorType& out = node.types()[0];
+    DotDims d = DimsOf(node);
+    TensorType flat_lhs(lhs.dtype, lhs.dims), flat_rhs(rhs.dtype, rhs.dims);
+    TensorType flat_out(out.dtype, out.dims);
+    if (d.lhs_batch.empty()) MergeDims(&d, &flat_lhs.dims, &flat_rhs.dims, &flat_out.dims);
+
+    const auto reshaped = [&](const std::string& name, const TensorType& from,
+                              const TensorType& to) {
+      if (from.dims == to.dims) return name;
+      return ctx.writer().Assign(fmt::format("stablehlo.reshape {} : ({}) -> {}", name,
+                                             stablehlo::TypeText(from), stablehlo::TypeText(to)));
+    };
+    const std::string lhs_name = reshaped(ctx.operand(0), lhs, flat_lhs);
+    const std::string rhs_name = reshaped(ctx.operand(1), rhs, flat_rhs);
     std::string attributes = "<{dot_dimension_numbers = #stablehlo.dot<";
     if (!d.lhs_batch.empty()) {
       attributes += fmt::format("lhs_batching_dimensions = {}, rhs_batching_dimensions = {}, ",
@@ -114,14 +130,66 @@ class Def final : public OpDef {
         fmt::format("lhs_contracting_dimensions = {}, rhs_contracting_dimensions = {}>",
                     stablehlo::IntList(d.lhs_contract), stablehlo::IntList(d.rhs_contract));
     const std::string precision =
-        ctx.node().attrs().String("precision") == "highest" ? "HIGHEST" : "DEFAULT";
+        node.attrs().String("precision") == "highest" ? "HIGHEST" : "DEFAULT";
     attributes += fmt::format(
         ", precision_config = [#stablehlo<precision {0}>, #stablehlo<precision {0}>]}}>",
         precision);
-    ctx.EmitGeneric("stablehlo.dot_general", attributes);
+    const std::string product = ctx.writer().Assign(fmt::format(
+        "\"stablehlo.dot_general\"({}, {}) {} : {} -> {}", lhs_name, rhs_name, attributes,
+        stablehlo::TypeList({flat_lhs, flat_rhs}), stablehlo::TypeText(flat_out)));
+    ctx.Set(0, reshaped(product, flat_out, TensorType(out.dtype, out.dims)));
   }
 
  private:
+  // Turns a product without batch dims into one of tensors of fewer dims, of matrices
+  // where it can: neighbors that are both free, or contracted with neighbors, become one
+  // dim. XLA's CPU backend takes matrices in any order, but copies operands of more dims
+  // into the order [free, contracted].
+  static void MergeDims(DotDims* d, Dims* lhs, Dims* rhs, Dims* out) {
+    const DotDims from = *d;
+    // Where dim `i` of an operand finds its partner, or -1 for a free dim.
+    const auto partner = [](int64_t i, const std::vector<int64_t>& own,
+                            const std::vector<int64_t>& other) {
+      const auto it = std::find(own.begin(), own.end(), i);
+      return it == own.end() ? -1 : other[static_cast<size_t>(it - own.begin())];
+    };
+    // The merged dims of an operand, and for each old dim its new one.
+    const auto merged = [&](const Dims& dims, const std::vector<int64_t>& own,
+                            const std::vector<int64_t>& other, std::vector<int64_t>* place) {
+      Dims result;
+      for (size_t i = 0; i < dims.size(); ++i) {
+        const int64_t here = partner(static_cast<int64_t>(i), own, other);
+        const int64_t before = i == 0 ? -2 : partner(static_cast<int64_t>(i) - 1, own, other);
+        const bool joins = here == -1 ? before == -1 : before >= 0 && here == before + 1;
+        if (joins) {
+          result.back() *= dims[i];
+        } else {
+          result.push_back(dims[i]);
+        }
+        place->push_back(static_cast<int64_t>(result.size()) - 1);
+      }
+      return result;
+    };
+    std::vector<int64_t> lhs_place, rhs_place;
+    *lhs = merged(*lhs, from.lhs_contract, from.rhs_contract, &lhs_place);
+    *rhs = merged(*rhs, from.rhs_contract, from.lhs_contract, &rhs_place);
+    d->lhs_contract.clear();
+    d->rhs_contract.clear();
+    for (size_t i = 0; i < from.lhs_contract.size(); ++i) {
+      const int64_t l = lhs_place[from.lhs_contract[i]];
+      if (Contains(d->lhs_contract, l)) continue;
+      d->lhs_contract.push_back(l);
+      d->rhs_contract.push_back(rhs_place[from.rhs_contract[i]]);
+    }
+    out->clear();
+    for (int64_t i : FreeDims(static_cast<int>(lhs->size()), {}, d->lhs_contract)) {
+      out->push_back((*lhs)[i]);
+    }
+    for (int64_t i : FreeDims(static_cast<int>(rhs->size()), {}, d->rhs_contract)) {
+      out->push_back((*rhs)[i]);
+    }
+  }
+
   // Elements that have to be moved to compute einsum(a,b->wanted): a batched
   // product wants its operands as [batch, free, contracted] and [batch,
   // contracted, free] (XLA transposes others into that form; products without
