@@ -9,6 +9,7 @@
 #include "meshwright/graph_testing/run_graph.h"
 #include "meshwright/ops/argmax.h"
 #include "meshwright/ops/constant.h"
+#include "meshwright/ops/convert.h"
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/scatter_add_rows.h"
 #include "meshwright/ops/sort.h"
@@ -69,6 +70,29 @@ TEST(IndexingTest, ProductHasExactGradientsAtZeros) {
   EXPECT_EQ(GradientOf(product, {2, 3, 4}), (Floats{12, 8, 6}));
   EXPECT_EQ(GradientOf(product, {2, 0, 4}), (Floats{0, 8, 0}));
   EXPECT_EQ(GradientOf(product, {0, 3, 0}), (Floats{0, 0, 0}));
+}
+
+// No zeros of the table's size, no second one to add: the gradient is a scatter into the
+// accumulator, whose dtype it takes.
+TEST(IndexingTest, TakeRowsAddsIntoTheAccumulatorInPlace) {
+  Graph forward;
+  const Value table = forward.AddParameter(TensorType(DType::kBF16, {3, 2}), "table");
+  const Value ids = Constant(forward, DType::kS32, {4}, {2, 0, 2, 2});
+  forward.SetOutputs({Convert(ReduceSum(TakeRows(table, ids), {0, 1}), DType::kF32)});
+  Graph graph;
+  const Value argument = graph.AddParameter(table.type(), "table");
+  const Value accumulator = graph.AddParameter(TensorType(DType::kF32, {3, 2}), "accumulator");
+  const Value sum =
+      autodiff::BuildGradient(graph, forward, {argument}, {0}, 0, {accumulator}).gradients[0];
+  EXPECT_EQ(sum.node->op_name(), "scatter_add_rows");
+  EXPECT_EQ(sum.node->operand(0), accumulator);
+  graph.SetOutputs({sum});
+  const auto out = RunGraph(
+      graph, {HostTensor::Zeros(DType::kBF16, {3, 2}),
+              HostTensor::From<float>(DType::kF32, {3, 2}, Floats{10, 20, 30, 40, 50, 60.25})});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(Floats((*out)[0].as<float>().begin(), (*out)[0].as<float>().end()),
+            (Floats{11, 21, 30, 40, 53, 63.25}));
 }
 
 TEST(IndexingTest, ArgMaxTakesTheFirst) {

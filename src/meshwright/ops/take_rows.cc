@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "meshwright/ops/constant.h"
+#include "meshwright/ops/convert.h"
 #include "meshwright/ops/dims_util.h"
 #include "meshwright/ops/scatter_add_rows.h"
 
@@ -37,9 +38,17 @@ class Def final : public OpDef {
   }
 
   void Vjp(VjpContext& ctx) const override {
+    if (!ctx.wants(0)) return;
+    const auto added_to = [&](Value rows) {
+      return ScatterAddRows(rows, ctx.operand(1), Convert(ctx.ct(), rows.dtype()),
+                            OutOfRange::kClamp);
+    };
+    if (const std::optional<Value> sink = ctx.TakeSink(0)) {
+      ctx.AddSummed(0, added_to(*sink));
+      return;
+    }
     const TensorType& table = ctx.node().operand(0).type();
-    ctx.Add(0, ScatterAddRows(Full(ctx.graph(), table.dtype, table.dims, 0), ctx.operand(1),
-                              ctx.ct(), OutOfRange::kClamp));
+    ctx.Add(0, added_to(Full(ctx.graph(), table.dtype, table.dims, 0)));
   }
 
   void Lower(LowerContext& ctx) const override {

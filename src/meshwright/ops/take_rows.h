@@ -9,7 +9,8 @@ namespace mw::ops {
 //
 //   y[i…, d…] = table[clamp(ids[i…], 0, V - 1), d…]
 //
-// The gradient adds each cotangent row into the table's row (ScatterAddRows).
+// The gradient adds each cotangent row into the table's row (ScatterAddRows): of the
+// gradient's accumulator, in place, where the table has no other use.
 //
 // Shapes (global): table [V, d…] any type, V >= 1; ids [i…] integers; returns
 // table's dtype[i…, d…]. An id outside 0 … V - 1 is clamped, as in StableHLO.
