@@ -16,15 +16,16 @@
 #include "meshwright/nn/swiglu.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/broadcast_in_dim.h"
+#include "meshwright/ops/compare.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/iota.h"
-#include "meshwright/ops/mul.h"
 #include "meshwright/ops/name.h"
+#include "meshwright/ops/reduce.h"
 #include "meshwright/ops/remat.h"
 #include "meshwright/ops/reshape.h"
 #include "meshwright/ops/scan.h"
-#include "meshwright/ops/take_rows.h"
+#include "meshwright/ops/select.h"
 
 namespace mw::models {
 namespace {
@@ -46,58 +47,81 @@ std::string CheckOptions(const ModelOptions& options, const Graph& graph) {
 // Attends with q_BTNH, k_BTKH, v_BTKH after rotation; returns [B, T, N, H].
 using Attend = std::function<Value(Value q, Value k, Value v)>;
 
-// x += attention(norm(x)). x_MD holds B rows of T tokens.
-Value AttentionBlock(const ModelConfig& config, const ParamMap& layer, Value x_MD,
+// Logical axes of [B, T, D]. In the residual stream and the norms tokens may be
+// sharded further than within a block, where every token of a row is at hand.
+using Axes = std::vector<std::string>;
+const Axes& StreamAxes() {
+  static const auto* axes =
+      new Axes{"activation_batch", "activation_norm_length", "activation_embed"};
+  return *axes;
+}
+const Axes& BlockAxes() {
+  static const auto* axes = new Axes{"activation_batch", "activation_length", "activation_embed"};
+  return *axes;
+}
+
+// Into a block and back out. The cotangent takes the same way in reverse: those of q, k
+// and v (gate and up) are summed where they meet and redistributed once.
+Value EnterBlock(Value x_BTD) { return nn::Constrain(x_BTD, BlockAxes(), StreamAxes()); }
+Value LeaveBlock(Value x_BTD) { return nn::Constrain(x_BTD, StreamAxes(), BlockAxes()); }
+
+Value EmbedTokens(const ParamMap& params, Value tokens, const ModelOptions& options) {
+  return LeaveBlock(nn::Embed(Param(params, "embed_tokens.weight"), tokens, options.compute_dtype));
+}
+
+// x += attention(norm(x)).
+Value AttentionBlock(const ModelConfig& config, const ParamMap& layer, Value x_BTD,
                      const nn::RotaryTables& rotary, const Attend& attend,
                      const nn::ComputeOptions& compute) {
-  const Scope scope(x_MD, "attention");
-  const int64_t rows = rotary.cos_BTh.dim(0);
-  const int64_t tokens = rotary.cos_BTh.dim(1);
-  const auto heads = [&](Value projected, int64_t count) {
-    return ops::Reshape(projected, {rows, tokens, count, config.head_dim});
+  const Scope scope(x_BTD, "attention");
+  const int64_t rows = x_BTD.dim(0);
+  const int64_t tokens = x_BTD.dim(1);
+  const auto heads = [&](Value projected, int64_t count, const char* axis) {
+    return nn::Constrain(ops::Reshape(projected, {rows, tokens, count, config.head_dim}),
+                         {"activation_batch", "activation_length", axis, ""});
   };
   const Value normed =
-      nn::RmsNorm(x_MD, Param(layer, "input_layernorm.weight"), config.rms_norm_eps);
+      EnterBlock(nn::RmsNorm(x_BTD, Param(layer, "input_layernorm.weight"), config.rms_norm_eps));
   const Value q_proj =
       ops::Name(nn::Linear(normed, Param(layer, "self_attn.q_proj.weight"), compute), "q");
   const Value k_proj =
       ops::Name(nn::Linear(normed, Param(layer, "self_attn.k_proj.weight"), compute), "k");
   const Value v_proj =
       ops::Name(nn::Linear(normed, Param(layer, "self_attn.v_proj.weight"), compute), "v");
-  Value q = nn::Constrain(heads(q_proj, config.num_heads),
-                          {"activation_batch", "activation_length", "activation_heads", ""});
-  Value k = nn::Constrain(heads(k_proj, config.num_kv_heads),
-                          {"activation_batch", "activation_length", "activation_kv_heads", ""});
-  const Value v = heads(v_proj, config.num_kv_heads);
+  Value q = heads(q_proj, config.num_heads, "activation_heads");
+  Value k = heads(k_proj, config.num_kv_heads, "activation_kv_heads");
+  const Value v = heads(v_proj, config.num_kv_heads, "activation_kv_heads");
   if (config.qk_norm) {
     q = nn::RmsNorm(q, Param(layer, "self_attn.q_norm.weight"), config.rms_norm_eps);
     k = nn::RmsNorm(k, Param(layer, "self_attn.k_norm.weight"), config.rms_norm_eps);
   }
   const Value out = attend(nn::ApplyRotary(q, rotary), nn::ApplyRotary(k, rotary), v);
-  const Value flat =
-      ops::Name(ops::Reshape(out, {rows * tokens, config.num_heads * config.head_dim}), "attn_out");
-  const Value projected =
-      ops::Name(nn::Linear(flat, Param(layer, "self_attn.o_proj.weight"), compute), "out_proj");
-  return nn::Constrain(ops::Add(x_MD, projected), {"activation_batch", "activation_embed"});
+  const Value merged =
+      ops::Name(nn::Constrain(ops::Reshape(out, {rows, tokens, config.num_heads * config.head_dim}),
+                              {"activation_batch", "activation_length", "activation_heads"}),
+                "attn_out");
+  const Value projected = ops::Name(
+      LeaveBlock(nn::Linear(merged, Param(layer, "self_attn.o_proj.weight"), compute)), "out_proj");
+  return nn::Constrain(ops::Add(x_BTD, projected), StreamAxes());
 }
 
 // x += mlp(norm(x)).
-Value MlpBlock(const ModelConfig& config, const ParamMap& layer, Value x_MD,
+Value MlpBlock(const ModelConfig& config, const ParamMap& layer, Value x_BTD,
                const nn::ComputeOptions& compute) {
-  const Scope scope(x_MD, "mlp");
-  const Value x = ops::Name(x_MD, "mlp_in");
-  const Value normed =
-      nn::RmsNorm(x, Param(layer, "post_attention_layernorm.weight"), config.rms_norm_eps);
+  const Scope scope(x_BTD, "mlp");
+  const Value x = ops::Name(x_BTD, "mlp_in");
+  const Value normed = EnterBlock(
+      nn::RmsNorm(x, Param(layer, "post_attention_layernorm.weight"), config.rms_norm_eps));
   const Value out = nn::SwigluMlp(normed, Param(layer, "mlp.gate_proj.weight"),
                                   Param(layer, "mlp.up_proj.weight"),
                                   Param(layer, "mlp.down_proj.weight"), compute);
-  return nn::Constrain(ops::Add(x, out), {"activation_batch", "activation_embed"});
+  return nn::Constrain(ops::Add(x, out), StreamAxes());
 }
 
-Value DecoderLayer(const ModelConfig& config, const ParamMap& layer, Value x_MD,
+Value DecoderLayer(const ModelConfig& config, const ParamMap& layer, Value x_BTD,
                    const nn::RotaryTables& rotary, const Attend& attend,
                    const nn::ComputeOptions& compute) {
-  return MlpBlock(config, layer, AttentionBlock(config, layer, x_MD, rotary, attend, compute),
+  return MlpBlock(config, layer, AttentionBlock(config, layer, x_BTD, rotary, attend, compute),
                   compute);
 }
 
@@ -142,11 +166,8 @@ Value DecoderModel::Hidden(const ParamMap& params, const Inputs& inputs,
                   inputs.segment_ids.dims() == inputs.tokens.dims(),
               "hidden", "tokens, positions and segment_ids must be [B,T]", inputs.tokens);
   const nn::ComputeOptions compute = options.compute();
-  const int64_t num_tokens = inputs.tokens.type().num_elements();
 
-  Value x = ops::Reshape(
-      nn::Embed(Param(params, "embed_tokens.weight"), inputs.tokens, options.compute_dtype),
-      {num_tokens, c.hidden_size});
+  Value x = EmbedTokens(params, inputs.tokens, options);
   const nn::RotaryTables rotary = nn::MakeRotaryTables(inputs.positions, c.rope, c.head_dim);
   const Value mask = nn::CausalSegmentMask(inputs.segment_ids);
   const Attend attend = [&](Value q, Value k, Value v) {
@@ -176,7 +197,7 @@ Value DecoderModel::Hidden(const ParamMap& params, const Inputs& inputs,
                            : ops::Remat(std::move(values), body, policy)[0];
     }
   }
-  return nn::RmsNorm(x, Param(params, "norm.weight"), c.rms_norm_eps);
+  return EnterBlock(nn::RmsNorm(x, Param(params, "norm.weight"), c.rms_norm_eps));
 }
 
 DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs& inputs,
@@ -200,9 +221,7 @@ DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs
   const Value positions = ops::Add(ops::BroadcastInDim(inputs.start, {rows, tokens}, {0}), index);
   const nn::RotaryTables rotary = nn::MakeRotaryTables(positions, c.rope, c.head_dim);
   const Value mask = nn::CacheMask(inputs.start, tokens, slots);
-  Value x = ops::Reshape(
-      nn::Embed(Param(params, "embed_tokens.weight"), inputs.tokens, options.compute_dtype),
-      {rows * tokens, c.hidden_size});
+  Value x = EmbedTokens(params, inputs.tokens, options);
 
   // The whole cache is carried and updated in place, rather than sliced per layer and
   // stacked again, which would copy all of it every step.
@@ -242,11 +261,13 @@ DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs
       x = step(AsMap(names, values), layer_index, x, updated);
     }
   }
-  x = nn::RmsNorm(x, Param(params, "norm.weight"), c.rms_norm_eps);
-  const Value last =
-      ops::Add(ops::Add(inputs.num_tokens, -1.0),
-               ops::Mul(ops::Iota(graph, DType::kS32, {rows}, 0), static_cast<double>(tokens)));
-  return {Logits(params, ops::TakeRows(x, last), options), updated};
+  x = EnterBlock(nn::RmsNorm(x, Param(params, "norm.weight"), c.rms_norm_eps));
+  // Of each row the last real token, without a lookup across rows.
+  const Value last_B = ops::Add(inputs.num_tokens, -1.0);
+  const Value is_last = ops::Equal(ops::Iota(graph, DType::kS32, x.dims(), 1),
+                                   ops::BroadcastInDim(last_B, x.dims(), {0}));
+  const Value last_BD = ops::ReduceSum(ops::Select(is_last, x, ops::FullLike(x, 0)), {1});
+  return {Logits(params, last_BD, options), updated};
 }
 
 }  // namespace mw::models

@@ -34,16 +34,16 @@ std::unique_ptr<Graph> LossGraph(const ModelConfig& config, const ModelOptions& 
   const auto model = *CreateModel(config);
   const nn::ParamMap params = AddParams(*graph, *model, options);
   const Inputs inputs = AddInputs(*graph, 2, 10);
-  const Value targets = graph->AddParameter(TensorType(DType::kS32, {20}), "targets");
-  const Value mask = graph->AddParameter(TensorType(DType::kF32, {20}), "mask");
+  const Value targets = graph->AddParameter(TensorType(DType::kS32, {2, 10}), "targets");
+  const Value mask = graph->AddParameter(TensorType(DType::kF32, {2, 10}), "mask");
   const Value hidden = model->Hidden(params, inputs, options);
-  EXPECT_EQ(hidden.type(), TensorType(options.compute_dtype, {20, config.hidden_size}));
+  EXPECT_EQ(hidden.type(), TensorType(options.compute_dtype, {2, 10, config.hidden_size}));
   const nn::CrossEntropySums sums =
       nn::CrossEntropy(hidden, model->HeadWeight(params), targets, mask,
                        {.compute = options.compute(), .chunk_tokens = 8, .entropy = true});
   EXPECT_EQ(sums.nll.type(), TensorType(DType::kF32, {}));
-  EXPECT_EQ(sums.tokens.log_prob.type(), TensorType(DType::kF32, {20}));
-  EXPECT_EQ(sums.tokens.entropy->type(), TensorType(DType::kF32, {20}));
+  EXPECT_EQ(sums.tokens.log_prob.type(), TensorType(DType::kF32, {2, 10}));
+  EXPECT_EQ(sums.tokens.entropy->type(), TensorType(DType::kF32, {2, 10}));
   graph->SetOutputs({sums.nll, sums.z_loss, *sums.tokens.entropy});
   graph->Verify();
   return graph;

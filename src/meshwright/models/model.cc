@@ -21,9 +21,9 @@ absl::Status ModelOptions::Validate() const {
   return absl::OkStatus();
 }
 
-graph::Value Model::Logits(const nn::ParamMap& params, graph::Value hidden_MD,
+graph::Value Model::Logits(const nn::ParamMap& params, graph::Value hidden,
                            const ModelOptions& options) const {
-  return nn::Logits(hidden_MD, HeadWeight(params), options.compute());
+  return nn::Logits(hidden, HeadWeight(params), options.compute());
 }
 
 TensorType Model::CacheType(int64_t num_rows, int64_t num_slots, DType dtype) const {

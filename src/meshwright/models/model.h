@@ -63,15 +63,16 @@ class Model {
   // the layers.
   virtual std::vector<nn::ParamSpec> Params(const ModelOptions& options) const = 0;
 
-  // Final hidden states, normalized, flattened: [B*T, D] in the compute dtype.
+  // Final hidden states, normalized: [B, T, D] in the compute dtype.
   virtual graph::Value Hidden(const nn::ParamMap& params, const Inputs& inputs,
                               const ModelOptions& options) const = 0;
 
   // The output head [V, D]: the embedding table when tied.
   virtual graph::Value HeadWeight(const nn::ParamMap& params) const = 0;
 
-  // f32 [B*T, V]; for losses use nn/lm_head.h, which does not hold them all.
-  graph::Value Logits(const nn::ParamMap& params, graph::Value hidden_MD,
+  // f32 [B, T, V] of hidden [B, T, D], [B, V] of [B, D]; for losses use nn/lm_head.h, which does
+  // not hold them all.
+  graph::Value Logits(const nn::ParamMap& params, graph::Value hidden,
                       const ModelOptions& options) const;
 
   // The cache's type for B rows of up to S tokens.

@@ -92,8 +92,6 @@ Inputs FeedInputs(Program& program, const Tiny& tiny) {
           program.Feed(tiny.Get("segment_ids"), "segment_ids")};
 }
 
-HostTensor Flat(const HostTensor& t) { return t.Reshape({t.num_elements()}); }
-
 HostTensor S32(Dims dims, const std::vector<int32_t>& values) {
   return HostTensor::From<int32_t>(DType::kS32, std::move(dims), values);
 }
@@ -125,8 +123,8 @@ TEST_P(TransformersParityTest, LogitsAndLoss) {
       const ModelOptions options{.scan_layers = scan, .matmul_precision = "highest"};
       Program program(tiny_, options);
       const Inputs inputs = FeedInputs(program, tiny_);
-      const Value targets = program.Feed(Flat(tiny_.Get("targets")), "targets");
-      const Value mask = program.Feed(Flat(tiny_.Get("loss_mask")), "mask");
+      const Value targets = program.Feed(tiny_.Get("targets"), "targets");
+      const Value mask = program.Feed(tiny_.Get("loss_mask"), "mask");
       const Value hidden = tiny_.model->Hidden(program.params, inputs, options);
       const Value logits = tiny_.model->Logits(program.params, hidden, options);
       const nn::CrossEntropySums sums =
@@ -235,8 +233,9 @@ TEST_P(TransformersParityTest, MaskedTokensTakeNoPartEvenWhenNotFinite) {
     for (int64_t d = 0; d < width; ++d) x[2 * width + d] = std::numeric_limits<float>::quiet_NaN();
     const HostTensor head = *tiny_.weights->Read("model.embed_tokens.weight");
     const std::vector<HostTensor> feed = {
-        HostTensor::From<float>(DType::kF32, {5, width}, x), head, S32({5}, {1, 2, -100, 4, 5}),
-        HostTensor::From<float>(DType::kF32, {5}, std::vector<float>{1, 1, 0, 1, 0})};
+        HostTensor::From<float>(DType::kF32, {1, 5, width}, x), head,
+        S32({1, 5}, {1, 2, -100, 4, 5}),
+        HostTensor::From<float>(DType::kF32, {1, 5}, std::vector<float>{1, 1, 0, 1, 0})};
     std::vector<Value> v;
     for (const HostTensor& t : feed) {
       v.push_back(graph.AddParameter(TensorType(t.dtype(), t.dims()), "p"));
@@ -294,8 +293,8 @@ std::vector<HostTensor> Gradients(const Tiny& tiny, const ModelOptions& options,
   Program program(tiny, options);
   const int num_params = static_cast<int>(program.feed.size());
   const Inputs inputs = FeedInputs(program, tiny);
-  const Value targets = program.Feed(Flat(tiny.Get("targets")), "targets");
-  const HostTensor mask_tensor = Flat(tiny.Get("loss_mask"));
+  const Value targets = program.Feed(tiny.Get("targets"), "targets");
+  const HostTensor mask_tensor = tiny.Get("loss_mask");
   const Value mask = program.Feed(mask_tensor, "mask");
   double count = 0;
   for (float m : mask_tensor.as<float>()) count += m;
@@ -362,9 +361,9 @@ TEST_P(TransformersParityTest, MaskedTokensGiveNoGradientEvenWhenNotFinite) {
     std::vector<float> x(static_cast<size_t>(5 * width), 0.25f);
     for (int64_t d = 0; d < width; ++d) x[2 * width + d] = std::numeric_limits<float>::infinity();
     const std::vector<HostTensor> feed = {
-        HostTensor::From<float>(DType::kF32, {5, width}, x),
-        *tiny_.weights->Read("model.embed_tokens.weight"), S32({5}, {1, 2, -100, 4, 5}),
-        HostTensor::From<float>(DType::kF32, {5}, std::vector<float>{1, 1, 0, 1, 0})};
+        HostTensor::From<float>(DType::kF32, {1, 5, width}, x),
+        *tiny_.weights->Read("model.embed_tokens.weight"), S32({1, 5}, {1, 2, -100, 4, 5}),
+        HostTensor::From<float>(DType::kF32, {1, 5}, std::vector<float>{1, 1, 0, 1, 0})};
     Graph forward, graph;
     std::vector<Value> v, arguments;
     for (const HostTensor& t : feed) {

@@ -8,18 +8,21 @@
 
 namespace mw::nn {
 
-// States the logical axis of each dim of an activation; "" for a dim without one.
+// ops::Constrain with the logical axes of activations: pins an activation to the
+// sharding that the rules give for `axes` ("" for a dim without one), and its
+// cotangent to that of `cotangent_axes`, by default the same.
 //
-// The identity: types take their shardings from parameters and inputs by the ops'
-// rules. The names are checked, so that a model cannot say something else than
-// what its activations are.
-//
-// Shapes (global): x any type, one name per dim; returns x.
-// Errors: GraphError(kInvalidArgument) when the count differs from x's rank, or
+// Shapes (global): x any type, one name per dim; returns its type.
+// Cost: none on one device.
+// Errors: GraphError(kInvalidArgument) when a count differs from x's rank, or
 // naming a logical axis that does not exist.
 graph::Value Constrain(graph::Value x, const std::vector<std::string>& axes);
+graph::Value Constrain(graph::Value x, const std::vector<std::string>& axes,
+                       const std::vector<std::string>& cotangent_axes);
 
-// The logical axes of activations.
+// The logical axes of activations. activation_length is the tokens of a row where every
+// token of it is at hand (within attention and the MLP), activation_norm_length the same dim in
+// the residual stream and the norms, which may be sharded further (sequence parallelism).
 const std::vector<std::string>& ActivationAxes();
 
 }  // namespace mw::nn

@@ -5,14 +5,14 @@
 
 namespace mw::nn {
 
-graph::Value Linear(graph::Value x_MD, graph::Value w_FD, const ComputeOptions& options) {
-  return Linear(x_MD, w_FD, options, options.dtype);
+graph::Value Linear(graph::Value x, graph::Value w_FD, const ComputeOptions& options) {
+  return Linear(x, w_FD, options, options.dtype);
 }
 
-graph::Value Linear(graph::Value x_MD, graph::Value w_FD, const ComputeOptions& options,
+graph::Value Linear(graph::Value x, graph::Value w_FD, const ComputeOptions& options,
                     DType out_dtype) {
-  return ops::Einsum("md,fd->mf", ops::Convert(x_MD, options.dtype),
-                     ops::Convert(w_FD, options.dtype), out_dtype, options.matmul_precision);
+  return ops::DotGeneral(ops::Convert(x, options.dtype), ops::Convert(w_FD, options.dtype),
+                         {{}, {}, {x.rank() - 1}, {1}}, out_dtype, options.matmul_precision);
 }
 
 }  // namespace mw::nn

@@ -15,18 +15,19 @@ struct ComputeOptions {
 
 // Linear layer without bias.
 //
-//   y[m, f] = sum_d x[m, d] * w[f, d]
+//   y[…, f] = sum_d x[…, d] * w[f, d]
 //
-// Tokens come flattened to one dim, so that forward and backward are plain matrix
-// products without layout changes. The weight is cast at its use: its gradient
-// comes in the weight's own dtype.
+// The dims of tokens stay apart, so that each can be sharded; DotGeneral's lowering
+// merges them where that makes a plain matrix product. The weight is cast at its
+// use: its gradient comes in the weight's own dtype.
 //
-// Shapes (global): x_MD; w_FD (Hugging Face's layout); returns y_MF in `out_dtype`,
-// by default the compute dtype.
-// Sharding: a sharded D leaves y unreduced.
-// Cost: 2 * M * F * D flops.
-graph::Value Linear(graph::Value x_MD, graph::Value w_FD, const ComputeOptions& options);
-graph::Value Linear(graph::Value x_MD, graph::Value w_FD, const ComputeOptions& options,
+// Shapes (global): x […, D]; w_FD (Hugging Face's
+// layout); returns y […, F] in `out_dtype`, by default the compute dtype.
+// Sharding: leading dims pass through; a sharded D leaves y unreduced.
+// Cost: 2 * elements(y) * D flops.
+// Errors: GraphError(kInvalidArgument) when the shapes do not fit.
+graph::Value Linear(graph::Value x, graph::Value w_FD, const ComputeOptions& options);
+graph::Value Linear(graph::Value x, graph::Value w_FD, const ComputeOptions& options,
                     DType out_dtype);
 
 }  // namespace mw::nn

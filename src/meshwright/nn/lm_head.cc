@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "meshwright/core/graph_error.h"
@@ -13,6 +15,7 @@
 #include "meshwright/ops/compose.h"
 #include "meshwright/ops/concatenate.h"
 #include "meshwright/ops/constant.h"
+#include "meshwright/ops/dims_util.h"
 #include "meshwright/ops/div.h"
 #include "meshwright/ops/exp.h"
 #include "meshwright/ops/log.h"
@@ -26,6 +29,7 @@
 #include "meshwright/ops/stop_gradient.h"
 #include "meshwright/ops/sub.h"
 #include "meshwright/ops/take_along_last.h"
+#include "meshwright/ops/transpose.h"
 
 namespace mw::nn {
 namespace {
@@ -33,46 +37,56 @@ namespace {
 using graph::Graph;
 using graph::Value;
 
-// log_prob, log_sum_exp and perhaps entropy of one chunk. `keep` is pred [C].
-std::vector<Value> ChunkLogProbs(Value x_CD, Value head_VD, Value targets_C, Value keep_C,
+// Logits of [B, D], [B, T, D], or [B, S, C, D] of tokens in S shards.
+Value PinnedLogits(Value x, Value head_VD, const ComputeOptions& options) {
+  std::vector<std::string> axes = {"activation_batch"};
+  if (x.rank() > 2) axes.emplace_back("activation_length");
+  if (x.rank() > 3) axes.emplace_back("");
+  axes.emplace_back("activation_vocab");
+  return Constrain(Linear(x, head_VD, options, DType::kF32), axes);
+}
+
+// log_prob, log_sum_exp and perhaps entropy of one chunk: x […, D], targets and `keep`
+// (pred) […].
+std::vector<Value> ChunkLogProbs(Value x, Value head_VD, Value targets, Value keep,
                                  const HeadOptions& options) {
   // What is masked is replaced on the way in: a zero row has finite logits, so no
   // NaN reaches the head's gradient through 0 * NaN.
-  const Value x =
-      ops::Select(ops::BroadcastInDim(keep_C, x_CD.dims(), {0}), x_CD, ops::FullLike(x_CD, 0));
-  const Value targets = ops::Select(keep_C, targets_C, ops::FullLike(targets_C, 0));
-  Value logits = Logits(x, head_VD, options.compute);
+  x = ops::Select(ops::BroadcastInDim(keep, x.dims(), ops::Sequence(keep.rank())), x,
+                  ops::FullLike(x, 0));
+  targets = ops::Select(keep, targets, ops::FullLike(targets, 0));
+  Value logits = PinnedLogits(x, head_VD, options.compute);
   if (options.temperature != 1.0) logits = ops::Mul(logits, 1.0 / options.temperature);
 
-  const Value shift_C1 = ops::StopGradient(ops::ReduceMax(logits, {-1}, /*keep_dims=*/true));
-  const Value shifted = ops::Sub(logits, ops::BroadcastLike(shift_C1, logits));
+  const Value shift = ops::StopGradient(ops::ReduceMax(logits, {-1}, /*keep_dims=*/true));
+  const Value shifted = ops::Sub(logits, ops::BroadcastLike(shift, logits));
   const Value exps = ops::Exp(shifted);
-  const Value total_C = ops::ReduceSum(exps, {-1});
-  const Value log_total_C = ops::Log(total_C);
-  const Value zero = ops::FullLike(total_C, 0);
-  const Value log_prob = ops::Sub(ops::TakeAlongLast(shifted, targets), log_total_C);
-  const Value log_sum_exp = ops::Add(ops::Reshape(shift_C1, total_C.dims()), log_total_C);
-  std::vector<Value> results = {ops::Select(keep_C, log_prob, zero),
-                                ops::Select(keep_C, log_sum_exp, zero)};
+  const Value total = ops::ReduceSum(exps, {-1});
+  const Value log_total = ops::Log(total);
+  const Value zero = ops::FullLike(total, 0);
+  const Value log_prob = ops::Sub(ops::TakeAlongLast(shifted, targets), log_total);
+  const Value log_sum_exp = ops::Add(ops::Reshape(shift, total.dims()), log_total);
+  std::vector<Value> results = {ops::Select(keep, log_prob, zero),
+                                ops::Select(keep, log_sum_exp, zero)};
   if (options.entropy) {
-    const Value mean = ops::Div(ops::ReduceSum(ops::Mul(exps, shifted), {-1}), total_C);
-    results.push_back(ops::Select(keep_C, ops::Sub(log_total_C, mean), zero));
+    const Value mean = ops::Div(ops::ReduceSum(ops::Mul(exps, shifted), {-1}), total);
+    results.push_back(ops::Select(keep, ops::Sub(log_total, mean), zero));
   }
   return results;
 }
 
-void CheckOperands(Value x_MD, Value head_VD, Value targets_M, Value mask_M,
+void CheckOperands(Value x_BTD, Value head_VD, Value targets_BT, Value mask_BT,
                    const HeadOptions& options) {
   const auto fail = [&](const std::string& message) {
-    throw GraphError(absl::StatusCode::kInvalidArgument, "lm_head", message, x_MD.graph().scope());
+    throw GraphError(absl::StatusCode::kInvalidArgument, "lm_head", message, x_BTD.graph().scope());
   };
-  if (x_MD.rank() != 2 || head_VD.rank() != 2 || x_MD.dim(1) != head_VD.dim(1) ||
-      targets_M.dims() != Dims{x_MD.dim(0)} || mask_M.dims() != Dims{x_MD.dim(0)}) {
-    fail(
-        fmt::format("x {}, head {}, targets {}, mask {} do not fit; they must be [M,D], [V,D], "
-                    "[M], [M]",
-                    x_MD.type().ToString(), head_VD.type().ToString(), targets_M.type().ToString(),
-                    mask_M.type().ToString()));
+  if (x_BTD.rank() != 3 || head_VD.rank() != 2 || x_BTD.dim(2) != head_VD.dim(1) ||
+      targets_BT.dims() != Dims{x_BTD.dim(0), x_BTD.dim(1)} ||
+      mask_BT.dims() != targets_BT.dims()) {
+    fail(fmt::format(
+        "x {}, head {}, targets {}, mask {} do not fit; they must be [B,T,D], [V,D], [B,T], [B,T]",
+        x_BTD.type().ToString(), head_VD.type().ToString(), targets_BT.type().ToString(),
+        mask_BT.type().ToString()));
   }
   if (!(std::isfinite(options.temperature) && options.temperature > 0)) {
     fail(fmt::format("temperature {} must be positive", options.temperature));
@@ -80,62 +94,91 @@ void CheckOperands(Value x_MD, Value head_VD, Value targets_M, Value mask_M,
   if (options.chunk_tokens < 0) {
     fail(fmt::format("chunk_tokens {} must be positive, or 0 for no chunks", options.chunk_tokens));
   }
+  if (options.token_shards < 1 || x_BTD.dim(1) % options.token_shards != 0) {
+    fail(fmt::format("token_shards {} must be positive and divide the {} tokens of a row",
+                     options.token_shards, x_BTD.dim(1)));
+  }
 }
 
 }  // namespace
 
-Value Logits(Value x_MD, Value head_VD, const ComputeOptions& options) {
-  return Constrain(Linear(x_MD, head_VD, options, DType::kF32),
-                   {"activation_batch", "activation_vocab"});
+Value Logits(Value x, Value head_VD, const ComputeOptions& options) {
+  if (x.rank() != 2 && x.rank() != 3) {
+    throw GraphError(absl::StatusCode::kInvalidArgument, "logits",
+                     fmt::format("x is {}; it must be [B,T,D] or [B,D]", x.type().ToString()),
+                     x.graph().scope());
+  }
+  return PinnedLogits(x, head_VD, options);
 }
 
-TokenLogProbs ComputeTokenLogProbs(Value x_MD, Value head_VD, Value targets_M, Value mask_M,
+TokenLogProbs ComputeTokenLogProbs(Value x_BTD, Value head_VD, Value targets_BT, Value mask_BT,
                                    const HeadOptions& options) {
-  CheckOperands(x_MD, head_VD, targets_M, mask_M, options);
-  const Value keep = mask_M.dtype() == DType::kPred ? mask_M : ops::NotEqual(mask_M, 0.0);
-  const int64_t tokens = x_MD.dim(0);
-  const int64_t chunk = options.chunk_tokens;
+  CheckOperands(x_BTD, head_VD, targets_BT, mask_BT, options);
+  const Dims row_dims = targets_BT.dims();
+  // Tokens as [B, tokens] or [B, shards, tokens of a shard]: chunks are cut from the
+  // last of these dims, which no axis shards.
+  Dims lead = {row_dims[0]};
+  if (options.token_shards > 1) lead.push_back(options.token_shards);
+  const int dim = static_cast<int>(lead.size());
+  const int64_t tokens = row_dims[1] / options.token_shards;
+  const auto in_shards = [&](Value v) {
+    Dims dims = lead;
+    dims.push_back(tokens);
+    dims.insert(dims.end(), v.dims().begin() + 2, v.dims().end());
+    return ops::Reshape(v, dims);
+  };
+  const Value keep_BT = mask_BT.dtype() == DType::kPred ? mask_BT : ops::NotEqual(mask_BT, 0.0);
+  const std::vector<Value> all = {in_shards(x_BTD), in_shards(targets_BT), in_shards(keep_BT)};
+
   std::vector<std::vector<Value>> parts;  // in token order
   int64_t done = 0;
-  if (chunk > 0 && tokens / chunk > 1) {
+  const int64_t lines = row_dims[0] * options.token_shards;
+  const int64_t chunk = lines == 0 ? 0 : std::max<int64_t>(options.chunk_tokens / lines, 1);
+  if (options.chunk_tokens > 0 && chunk > 0 && tokens / chunk > 1) {
     const int64_t length = tokens / chunk;
     done = length * chunk;
+    // [lead, tokens, …] → [chunks, lead, chunk, …]
     const auto split = [&](Value v) {
-      Dims dims = v.dims();
-      dims[0] = chunk;
-      dims.insert(dims.begin(), length);
-      return ops::Reshape(ops::SliceInDim(v, 0, 0, done), dims);
+      Dims dims = lead;
+      dims.insert(dims.end(), {length, chunk});
+      dims.insert(dims.end(), v.dims().begin() + dim + 1, v.dims().end());
+      std::vector<int64_t> order = ops::Sequence(static_cast<int>(dims.size()));
+      std::rotate(order.begin(), order.begin() + dim, order.begin() + dim + 1);
+      return ops::Transpose(ops::Reshape(ops::SliceInDim(v, dim, 0, done), dims), order);
     };
-    ops::ScanResult result = ops::Scan({}, {split(x_MD), split(targets_M), split(keep)}, length,
+    ops::ScanResult result = ops::Scan({}, {split(all[0]), split(all[1]), split(all[2])}, length,
                                        [&](Graph&, std::vector<Value>, std::vector<Value> x) {
                                          return ops::ScanBodyResult(
                                              {}, ChunkLogProbs(x[0], head_VD, x[1], x[2], options));
                                        },
                                        {.reverse = false, .policy = "full"});
-    for (Value& v : result.stacked) v = ops::Reshape(v, {done});
+    std::vector<int64_t> order = ops::Sequence(dim + 2);
+    std::rotate(order.begin(), order.begin() + 1, order.begin() + dim + 1);
+    Dims dims = lead;
+    dims.push_back(done);
+    for (Value& v : result.stacked) v = ops::Reshape(ops::Transpose(v, order), dims);
     parts.push_back(std::move(result.stacked));
   }
   if (done < tokens || tokens == 0) {
-    parts.push_back(ChunkLogProbs(ops::SliceInDim(x_MD, 0, done, tokens), head_VD,
-                                  ops::SliceInDim(targets_M, 0, done, tokens),
-                                  ops::SliceInDim(keep, 0, done, tokens), options));
+    const auto rest = [&](Value v) { return ops::SliceInDim(v, dim, done, tokens); };
+    parts.push_back(ChunkLogProbs(rest(all[0]), head_VD, rest(all[1]), rest(all[2]), options));
   }
   const auto joined = [&](size_t i) {
     std::vector<Value> values;
     for (const std::vector<Value>& part : parts) values.push_back(part[i]);
-    return ops::Concatenate(values, 0);
+    return ops::Reshape(ops::Concatenate(values, dim), row_dims);
   };
   TokenLogProbs out{joined(0), joined(1), std::nullopt};
   if (options.entropy) out.entropy = joined(2);
   return out;
 }
 
-CrossEntropySums CrossEntropy(Value x_MD, Value head_VD, Value targets_M, Value mask_M,
+CrossEntropySums CrossEntropy(Value x_BTD, Value head_VD, Value targets_BT, Value mask_BT,
                               const HeadOptions& options) {
   CrossEntropySums sums;
-  sums.tokens = ComputeTokenLogProbs(x_MD, head_VD, targets_M, mask_M, options);
-  sums.nll = ops::Neg(ops::ReduceSum(sums.tokens.log_prob, {0}));
-  sums.z_loss = ops::ReduceSum(ops::Square(sums.tokens.log_sum_exp), {0});
+  sums.tokens = ComputeTokenLogProbs(x_BTD, head_VD, targets_BT, mask_BT, options);
+  sums.nll = ops::Neg(ops::ReduceSum(sums.tokens.log_prob, {0, 1}));
+  sums.z_loss = ops::ReduceSum(ops::Square(sums.tokens.log_sum_exp), {0, 1});
   return sums;
 }
 

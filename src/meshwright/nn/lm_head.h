@@ -10,21 +10,27 @@
 
 namespace mw::nn {
 
-// Shapes (global): x_MD; head_VD; returns logits_MV f32.
-// Cost: 2 * M * V * D flops.
-graph::Value Logits(graph::Value x_MD, graph::Value head_VD, const ComputeOptions& options);
+// Shapes (global): x [B,T,D], or [B,D] for one token a row; head_VD; returns f32
+// [B,T,V] or [B,V].
+// Sharding: pinned to {activation_batch, activation_length, activation_vocab}.
+// Cost: 2 * V * elements(x) flops.
+graph::Value Logits(graph::Value x, graph::Value head_VD, const ComputeOptions& options);
 
 struct HeadOptions {
   ComputeOptions compute;
-  // Logits exist for this many tokens at a time, forward and backward; 0 = all at once.
+  // Logits exist for about this many tokens of the whole batch at a time, forward and
+  // backward; 0 = all at once.
   int64_t chunk_tokens = 0;
+  // Into how many parts the tokens of a row are sharded; divides T. A chunk takes the
+  // same tokens of every row and of every part, so that none leaves its device.
+  int64_t token_shards = 1;
   // Logits are divided by it before the softmax, as the sampler does.
   double temperature = 1.0;
   // Whether entropy is wanted too.
   bool entropy = false;
 };
 
-// All f32 [M]; exactly 0 where the mask is.
+// All f32 [B, T]; exactly 0 where the mask is.
 struct TokenLogProbs {
   graph::Value log_prob;                // of the target
   graph::Value log_sum_exp;             // log of the softmax's denominator
@@ -33,21 +39,26 @@ struct TokenLogProbs {
 
 // Log-probabilities of the targets without ever holding all the logits.
 //
-//   log_prob[m] = logits[m, target[m]] - log_sum_exp(logits[m])
+//   log_prob[b, t] = logits[b, t, target[b, t]] - log_sum_exp(logits[b, t])
 //
 // The mask selects, it never multiplies: a masked token takes no part, forward or
 // backward, even where x is not finite or its target out of range. Chunks are
-// iterations of a loop whose backward pass recomputes the logits.
+// iterations of a loop whose backward pass recomputes the logits: of every row and
+// every one of the token_shards parts of it the next c tokens, where c is
+// chunk_tokens / (B * token_shards), at least 1; fewer than c are left for the end.
 //
-// Shapes (global): x_MD; head_VD; targets_M integers; mask_M, of any number type or
+// Shapes (global): x_BTD; head_VD; targets_BT integers; mask_BT, of any number type or
 // pred: nonzero = counts.
+// Sharding: B, and T over token_shards devices, stay where they are.
 // Precision: softmax statistics in f32.
-// Cost: 2 * M * V * D flops forward, three times that backward when chunked (the
-// logits once more), twice otherwise; chunk_tokens * V * 4 bytes of logits.
+// Cost: 2 * B * T * V * D flops forward, three times that backward when chunked (the
+// logits once more), twice otherwise; B * token_shards * c * V * 4 bytes of logits, up
+// to twice that when T has fewer than 2 c tokens a part.
 // Errors: GraphError(kInvalidArgument) when shapes do not fit or an option is out of
 // range.
-TokenLogProbs ComputeTokenLogProbs(graph::Value x_MD, graph::Value head_VD, graph::Value targets_M,
-                                   graph::Value mask_M, const HeadOptions& options);
+TokenLogProbs ComputeTokenLogProbs(graph::Value x_BTD, graph::Value head_VD,
+                                   graph::Value targets_BT, graph::Value mask_BT,
+                                   const HeadOptions& options);
 
 struct CrossEntropySums {
   graph::Value nll;     // f32 scalar: sum of -log_prob over the mask, in nats
@@ -56,8 +67,8 @@ struct CrossEntropySums {
 };
 
 // Sums, not means: the caller divides once by the tokens of the whole step.
-CrossEntropySums CrossEntropy(graph::Value x_MD, graph::Value head_VD, graph::Value targets_M,
-                              graph::Value mask_M, const HeadOptions& options);
+CrossEntropySums CrossEntropy(graph::Value x_BTD, graph::Value head_VD, graph::Value targets_BT,
+                              graph::Value mask_BT, const HeadOptions& options);
 
 }  // namespace mw::nn
 

@@ -15,12 +15,16 @@ Value Silu(Value x) {
   return ops::Convert(ops::Mul(x_f32, ops::Logistic(x_f32)), x.dtype());
 }
 
-Value SwigluMlp(Value x_MD, Value gate_FD, Value up_FD, Value down_DF,
+Value SwigluMlp(Value x_BTD, Value gate_FD, Value up_FD, Value down_DF,
                 const ComputeOptions& options) {
-  const Value gate = ops::Name(Linear(x_MD, gate_FD, options), "mlp_gate");
-  const Value up = ops::Name(Linear(x_MD, up_FD, options), "mlp_up");
-  const Value hidden = Constrain(ops::Mul(Silu(gate), up), {"activation_batch", "activation_mlp"});
-  return ops::Name(Linear(hidden, down_DF, options), "mlp_out");
+  const Value gate = ops::Name(Linear(x_BTD, gate_FD, options), "mlp_gate");
+  const Value up = ops::Name(Linear(x_BTD, up_FD, options), "mlp_up");
+  const Value hidden = Constrain(ops::Mul(Silu(gate), up),
+                                 {"activation_batch", "activation_length", "activation_mlp"});
+  const Value out = Constrain(Linear(hidden, down_DF, options),
+                              {"activation_batch", "activation_norm_length", "activation_embed"},
+                              {"activation_batch", "activation_length", "activation_embed"});
+  return ops::Name(out, "mlp_out");
 }
 
 }  // namespace mw::nn

@@ -15,11 +15,13 @@ graph::Value Silu(graph::Value x);
 //
 // Marks mlp_gate, mlp_up and mlp_out for rematerialization.
 //
-// Shapes (global): x_MD; gate_FD, up_FD; down_DF; returns y_MD in the compute dtype.
-// Sharding: F sharded leaves y unreduced.
-// Cost: 6 * M * D * F flops.
+// Shapes (global): x_BTD; gate_FD, up_FD; down_DF; returns y_BTD in the compute dtype.
+// Sharding: F is activation_mlp; y is pinned to {activation_batch,
+// activation_norm_length, activation_embed}, its cotangent to activation_length. A
+// sharded F costs one reduction of y.
+// Cost: 6 * B * T * D * F flops.
 // Source: Shazeer 2020, arXiv:2002.05202.
-graph::Value SwigluMlp(graph::Value x_MD, graph::Value gate_FD, graph::Value up_FD,
+graph::Value SwigluMlp(graph::Value x_BTD, graph::Value gate_FD, graph::Value up_FD,
                        graph::Value down_DF, const ComputeOptions& options);
 
 }  // namespace mw::nn

@@ -13,7 +13,6 @@
 #include "meshwright/io/safetensors.h"
 #include "meshwright/nn/lm_head.h"
 #include "meshwright/ops/constant.h"
-#include "meshwright/ops/reshape.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/train/batch_file.h"
 #include "meshwright/train/load_params.h"
@@ -40,16 +39,14 @@ absl::StatusOr<compile::Program> BuildForward(const models::Model& model,
     inputs.segment_ids = graph.AddParameter(ids, "segment_ids");
     const graph::Value hidden = model.Hidden(params, inputs, options);
     const graph::Value logits = model.Logits(params, hidden, options);
-    std::vector<graph::Value> outputs = {
-        ops::Reshape(logits, {dims[0], dims[1], model.config().vocab_size})};
+    std::vector<graph::Value> outputs = {logits};
     std::vector<std::string> names = {"logits"};
     if (with_targets) {
-      const int64_t count = dims[0] * dims[1];
-      const graph::Value targets = ops::Reshape(graph.AddParameter(ids, "targets"), {count});
-      const graph::Value mask = ops::Full(graph, DType::kF32, {count}, 1.0);
+      const graph::Value targets = graph.AddParameter(ids, "targets");
+      const graph::Value mask = ops::Full(graph, DType::kF32, dims, 1.0);
       const nn::TokenLogProbs log_probs = nn::ComputeTokenLogProbs(
           hidden, model.HeadWeight(params), targets, mask, {.compute = options.compute()});
-      outputs.push_back(ops::Reshape(log_probs.log_prob, dims));
+      outputs.push_back(log_probs.log_prob);
       names.emplace_back("logprobs");
     }
     graph.SetOutputs(std::move(outputs), std::move(names));

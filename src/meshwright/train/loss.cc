@@ -38,19 +38,19 @@ absl::Status LossOptions::Validate() const {
   return absl::OkStatus();
 }
 
-LossSums BuildSftLoss(Value hidden_MD, Value head_VD, Value targets_M, Value mask_M,
+LossSums BuildSftLoss(Value hidden_BTD, Value head_VD, Value targets_BT, Value mask_BT,
                       const LossOptions& options, const nn::ComputeOptions& compute) {
   nn::HeadOptions head;
   head.compute = compute;
   head.chunk_tokens = options.head_chunk_tokens;
   const nn::TokenLogProbs tokens =
-      nn::ComputeTokenLogProbs(hidden_MD, head_VD, targets_M, mask_M, head);
+      nn::ComputeTokenLogProbs(hidden_BTD, head_VD, targets_BT, mask_BT, head);
   LossSums sums;
-  sums.nll = ops::Neg(ops::ReduceSum(ops::Mul(mask_M, tokens.log_prob), {0}));
-  sums.z_loss = ops::ReduceSum(ops::Mul(mask_M, ops::Square(tokens.log_sum_exp)), {0});
+  sums.nll = ops::Neg(ops::ReduceSum(ops::Mul(mask_BT, tokens.log_prob), {0, 1}));
+  sums.z_loss = ops::ReduceSum(ops::Mul(mask_BT, ops::Square(tokens.log_sum_exp)), {0, 1});
   sums.objective =
       options.z_loss == 0 ? sums.nll : ops::Add(sums.nll, ops::Mul(sums.z_loss, options.z_loss));
-  sums.denominator = ops::ReduceSum(mask_M, {0});
+  sums.denominator = ops::ReduceSum(mask_BT, {0, 1});
   return sums;
 }
 

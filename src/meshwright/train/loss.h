@@ -36,18 +36,18 @@ inline constexpr int kNumLossSums = 4;
 
 // Supervised fine-tuning: cross-entropy of the next token.
 //
-//   nll         = sum_m mask[m] * -log_prob[m]
-//   z_loss      = sum_m mask[m] * log_sum_exp[m]^2
+//   nll         = sum_bt mask[b, t] * -log_prob[b, t]
+//   z_loss      = sum_bt mask[b, t] * log_sum_exp[b, t]^2
 //   objective   = nll + options.z_loss * z_loss
-//   denominator = sum_m mask[m]
+//   denominator = sum_bt mask[b, t]
 //
 // Both terms are normalized by the one denominator, the (weighted) tokens of the
 // whole step. A mask may hold fractional weights; a token of weight 0 takes no part
 // whatever its values are.
 //
-// Shapes (global): hidden_MD, head_VD; targets_M s32; mask_M f32.
-LossSums BuildSftLoss(graph::Value hidden_MD, graph::Value head_VD, graph::Value targets_M,
-                      graph::Value mask_M, const LossOptions& options,
+// Shapes (global): hidden_BTD, head_VD; targets_BT s32; mask_BT f32.
+LossSums BuildSftLoss(graph::Value hidden_BTD, graph::Value head_VD, graph::Value targets_BT,
+                      graph::Value mask_BT, const LossOptions& options,
                       const nn::ComputeOptions& compute);
 
 }  // namespace mw::train

@@ -80,9 +80,8 @@ std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& op
   nn::ParamMap params;
   for (size_t i = 0; i < specs.size(); ++i) params[specs[i].name] = weights[i];
   const Value hidden = model.Hidden(params, {batch[0], batch[4], batch[3]}, options.model);
-  const auto flat = [](Value v) { return ops::Reshape(v, {-1}); };
-  const LossSums sums = BuildSftLoss(hidden, model.HeadWeight(params), flat(batch[1]),
-                                     flat(batch[2]), options.loss, options.model.compute());
+  const LossSums sums = BuildSftLoss(hidden, model.HeadWeight(params), batch[1], batch[2],
+                                     options.loss, options.model.compute());
   return {sums.objective, sums.nll, sums.z_loss, sums.denominator};
 }
 
