@@ -21,24 +21,90 @@ uint64_t HashName(std::string_view name) {
   return hash;
 }
 
-constexpr size_t kBlock = 4;
+// Numbers drawn at a time: their words and angles fit in the first-level cache.
+constexpr size_t kPiece = 1024;
+constexpr size_t kLanes = 4;  // words of a Philox block
+constexpr size_t kBlocks = kPiece / kLanes;
+using Words = std::array<std::array<uint32_t, kBlocks>, kLanes>;
+using Halves = std::array<std::array<float, kBlocks>, 2>;  // one for each pair of a block
 
-// Four standard normal numbers.
-std::array<float, kBlock> NormalBlock(uint64_t block, uint64_t name_hash, PhiloxKey key) {
-  const PhiloxCounter words =
-      Philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                  static_cast<uint32_t>(name_hash), static_cast<uint32_t>(name_hash >> 32)},
-                 key);
-  std::array<float, kBlock> normals;
-  for (size_t pair = 0; pair < 2; ++pair) {
-    // In (0, 1]: the logarithm is finite.
-    const float u = 1.0f - UniformFromBits(words[2 * pair]);
-    const float angle = 2.0f * std::numbers::pi_v<float> * UniformFromBits(words[2 * pair + 1]);
-    const float radius = std::sqrt(-2.0f * std::log(u));
-    normals[2 * pair] = radius * std::cos(angle);
-    normals[2 * pair + 1] = radius * std::sin(angle);
+// Loops whose results do not depend on the width of vectors: no sums, no contraction.
+// Functions with other options are not inlined into them, so UniformFromBits is spelled out.
+#define MW_VECTORIZED \
+  __attribute__((optimize("O3", "no-math-errno"), target_clones("avx2", "default")))
+
+// Philox4x32 (core/philox.h) of kBlocks counters that follow each other: words[w][i] is
+// word w of block first + i. Loops over blocks inside each round, for vector units.
+MW_VECTORIZED void PhiloxBlocks(uint64_t first, uint64_t name_hash, PhiloxKey key, Words& words) {
+  for (size_t i = 0; i < kBlocks; ++i) {
+    words[0][i] = static_cast<uint32_t>(first + i);
+    words[1][i] = static_cast<uint32_t>((first + i) >> 32);
+    words[2][i] = static_cast<uint32_t>(name_hash);
+    words[3][i] = static_cast<uint32_t>(name_hash >> 32);
   }
-  return normals;
+  for (int round = 0; round < 10; ++round) {
+    for (size_t i = 0; i < kBlocks; ++i) {
+      const uint64_t p0 = uint64_t{0xD2511F53} * words[0][i];
+      const uint64_t p1 = uint64_t{0xCD9E8D57} * words[2][i];
+      const uint32_t w1 = words[1][i];
+      const uint32_t w3 = words[3][i];
+      words[0][i] = static_cast<uint32_t>(p1 >> 32) ^ w1 ^ key[0];
+      words[1][i] = static_cast<uint32_t>(p1);
+      words[2][i] = static_cast<uint32_t>(p0 >> 32) ^ w3 ^ key[1];
+      words[3][i] = static_cast<uint32_t>(p0);
+    }
+    key[0] += 0x9E3779B9u;
+    key[1] += 0xBB67AE85u;
+  }
+}
+
+MW_VECTORIZED void UniformsAndAngles(const Words& words, Halves& uniforms, Halves& angles) {
+  for (size_t pair = 0; pair < 2; ++pair) {
+    for (size_t i = 0; i < kBlocks; ++i) {
+      // In (0, 1]: the logarithm is finite.
+      uniforms[pair][i] = 1.0f - static_cast<float>(words[2 * pair][i] >> 8) * 0x1p-24f;
+      const float turn = static_cast<float>(words[2 * pair + 1][i] >> 8) * 0x1p-24f;
+      angles[pair][i] = 2.0f * std::numbers::pi_v<float> * turn;
+    }
+  }
+}
+
+MW_VECTORIZED void ToRadii(Halves& logs) {
+  for (auto& half : logs) {
+    for (float& x : half) x = __builtin_sqrtf(-2.0f * x);
+  }
+}
+
+MW_VECTORIZED void Scale(float stddev, const Halves& radii, const Halves& cosines,
+                         const Halves& sines, std::array<float, kPiece>& piece) {
+  for (size_t i = 0; i < kBlocks; ++i) {
+    piece[kLanes * i] = stddev * (radii[0][i] * cosines[0][i]);
+    piece[kLanes * i + 1] = stddev * (radii[0][i] * sines[0][i]);
+    piece[kLanes * i + 2] = stddev * (radii[1][i] * cosines[1][i]);
+    piece[kLanes * i + 3] = stddev * (radii[1][i] * sines[1][i]);
+  }
+}
+
+// stddev times the standard normal numbers of the blocks from `block` on.
+void DrawPiece(uint64_t block, uint64_t name_hash, PhiloxKey key, float stddev,
+               std::array<float, kPiece>& piece) {
+  Words words;
+  PhiloxBlocks(block, name_hash, key, words);
+  Halves radii, angles, sines;
+  UniformsAndAngles(words, radii, angles);
+  // The library's functions, one by one: their last bits are part of the result.
+  for (auto& half : radii) {
+    for (float& u : half) u = std::log(u);
+  }
+  ToRadii(radii);
+  for (size_t pair = 0; pair < 2; ++pair) {
+    for (size_t i = 0; i < kBlocks; ++i) {
+      const float angle = angles[pair][i];
+      angles[pair][i] = std::cos(angle);
+      sines[pair][i] = std::sin(angle);
+    }
+  }
+  Scale(stddev, radii, angles, sines, piece);
 }
 
 }  // namespace
@@ -51,21 +117,18 @@ void FillRandom(const nn::Init& init, uint64_t seed, std::string_view hf_name, u
   const PhiloxKey key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   const uint64_t name_hash = HashName(hf_name);
   const float stddev = static_cast<float>(init.stddev);
-  std::array<float, 1024> piece;
+  std::array<float, kPiece> piece;
   piece.fill(init.kind == nn::Init::Kind::kOnes ? 1.0f : 0.0f);
   for (size_t done = 0; done < count;) {
-    const size_t size = std::min(piece.size(), count - done);
+    size_t begin = 0;
     if (init.kind == nn::Init::Kind::kNormal) {
-      for (size_t i = 0; i < size;) {
-        const uint64_t index = first + done + i;
-        const std::array<float, kBlock> normals = NormalBlock(index / kBlock, name_hash, key);
-        for (size_t lane = index % kBlock; lane < kBlock && i < size; ++lane, ++i) {
-          piece[i] = stddev * normals[lane];
-        }
-      }
+      const uint64_t index = first + done;
+      begin = index % kLanes;
+      DrawPiece(index / kLanes, name_hash, key, stddev, piece);
     }
+    const size_t size = std::min(kPiece - begin, count - done);
     HostTensor::View(DType::kF32, {static_cast<int64_t>(size)},
-                     reinterpret_cast<const std::byte*>(piece.data()), nullptr)
+                     reinterpret_cast<const std::byte*>(piece.data() + begin), nullptr)
         .ConvertInto(dtype, out.subspan(done * element, size * element));
     done += size;
   }
