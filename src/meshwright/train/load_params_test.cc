@@ -7,10 +7,13 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <numbers>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "meshwright/core/philox.h"
 #include "meshwright/io/safetensors.h"
 #include "meshwright/train/model_files_for_test.h"
 #include "meshwright/train/random_params.h"
@@ -158,6 +161,30 @@ TEST(LoadParamsTest, RandomValuesDoNotDependOnStacking) {
   opened->random_seed = 6;
   EXPECT_NE(flat.at("model.layers.0.mlp.up_proj.weight"),
             Load(*opened, true, DType::kF32).at("model.layers.0.mlp.up_proj.weight"));
+}
+
+// The definition, one number at a time.
+TEST(RandomParamsTest, ElementsAreBoxMullerOfPhiloxBlocks) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : std::string_view("layer.w")) hash = (hash ^ c) * 0x100000001b3u;
+  const PhiloxKey key = {7, 1};
+  std::vector<float> expected;
+  for (uint32_t block = 0; block < 1000; ++block) {
+    const PhiloxCounter words =
+        Philox4x32({block, 0, static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)}, key);
+    for (size_t w = 0; w < 4; w += 2) {
+      const float radius = std::sqrt(-2.0f * std::log(1.0f - UniformFromBits(words[w])));
+      const float angle = 2.0f * std::numbers::pi_v<float> * UniformFromBits(words[w + 1]);
+      expected.push_back(0.5f * (radius * std::cos(angle)));
+      expected.push_back(0.5f * (radius * std::sin(angle)));
+    }
+  }
+  for (const size_t first : {0, 1, 2, 3, 4, 1023}) {
+    std::vector<float> drawn(expected.size() - first);
+    FillRandom(nn::Init::Normal(0.5), (uint64_t{1} << 32) + 7, "layer.w", first, DType::kF32,
+               std::as_writable_bytes(std::span(drawn)));
+    EXPECT_TRUE(std::equal(drawn.begin(), drawn.end(), expected.begin() + first)) << first;
+  }
 }
 
 TEST(RandomParamsTest, NormalMomentsAndPieces) {
