@@ -9,9 +9,11 @@ batch) to (loss, weights, moments), its state donated, float32, `lax.scan` over 
 layers, `jax.nn.dot_product_attention`, AdamW with decoupled decay and clipping by the
 global norm, as in `meshwright sft`'s defaults. Weights are random.
 
-Prints one JSON object a step, when its loss has arrived on the host: {step, loss,
-seconds, cpu_seconds}, and at the end {peak_rss_bytes, compile_seconds,
-start_to_first_step_seconds}. CPU seconds are those of all threads of this process.
+Prints {start_seconds, start_cpu_seconds} when weights and moments are there and the
+step is compiled, just before its first call; then one JSON object a step, when its loss
+has arrived on the host: {step, loss, seconds, cpu_seconds}; and at the end
+{peak_rss_bytes, compile_seconds, start_to_first_step_seconds}. Starts count from the
+start of the process, imports included; CPU seconds are those of all its threads.
 """
 
 import argparse
@@ -160,8 +162,14 @@ def main():
     compiled = step.lower(params, m, v, count, *batch()).compile()
     compile_seconds = time.perf_counter() - start
     first = None
+    tokens, targets = batch()
+    # The weights are drawn while the step is traced and compiled.
+    jax.block_until_ready((params, m, v, tokens, targets))
+    print(json.dumps({"start_seconds": process_age_seconds(), "start_cpu_seconds": cpu_seconds()}),
+          flush=True)
     for i in range(options.steps):
-        tokens, targets = batch()
+        if i > 0:
+            tokens, targets = batch()
         start, cpu = time.perf_counter(), cpu_seconds()
         loss, params, m, v, count = compiled(params, m, v, count, tokens, targets)
         loss = float(loss)
