@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times fine-tuning steps of Meshwright and of plain JAX in turns.
 
-    ./dev bench sft_vs_jax [--rounds 4] [--steps 3] [--preset smollm2-135m] [--only jax]
+    ./dev bench sft_vs_jax [--rounds 4] [--steps 3] [--start-rounds 6] [--only jax]
 
 Both train the same architecture with random weights on the same number of full rows,
 float32, AdamW. A round is one process of each, in an order that alternates, so that
@@ -10,10 +10,15 @@ step is the time from the first line of output to the last one, over the steps b
 in wall-clock seconds and in CPU seconds of the process (all threads). The first step of
 a process is a warm-up.
 
+A start is the time from the start of a process to the call of its first step: weights
+and optimizer state are in memory, the programs are compiled. Each process reports its
+own; it is then killed. A round of starts is one of each with an empty cache of compiled
+programs and one of each with a filled one.
+
 Result: per engine the median step; for the ratio meshwright / jax the median over the
 rounds and a 95 % bootstrap interval; peak resident memory; from process start to the
-first finished step with an empty and with a filled cache of compiled programs. JSON and
-a Markdown table in --out. CPU seconds are the number to trust on a machine that others
+first finished step with an empty and with a filled cache of compiled programs; the starts,
+with the median ratio. JSON and a Markdown table in --out. CPU seconds are the number to trust on a machine that others
 use too; wall-clock seconds need a quiet one, and the table says how loaded it was.
 
 JAX is installed once, pinned, in a virtual environment below the cache folder
@@ -27,6 +32,7 @@ import os
 import pathlib
 import platform
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -124,6 +130,29 @@ def run_process(command, environment, num_steps):
             "peak_rss_bytes": peak, "records": records}
 
 
+START = re.compile(r"ready after ([0-9.]+) s, of which ([0-9.]+) s on cores")
+
+
+def run_start(command, environment):
+    """{start_s, start_cpu_s} as the process reports them; then it is killed."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True, env=environment, cwd=ROOT)
+    said = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith('{"start_seconds"'):
+                record = json.loads(line)
+                return {"start_s": record["start_seconds"],
+                        "start_cpu_s": record["start_cpu_seconds"]}
+            if match := START.search(line):
+                return {"start_s": float(match[1]), "start_cpu_s": float(match[2])}
+    finally:
+        process.kill()
+        process.wait()
+    raise SystemExit(f"error: {' '.join(command)} reported no start:\n{''.join(said)}")
+
+
 class Engine:
     """How to start one of the two; `cache` is its folder of compiled programs."""
 
@@ -133,7 +162,7 @@ class Engine:
         self.data = folder / "rows.jsonl"
         self.count = 0
 
-    def run(self, num_steps, cache):
+    def command(self, num_steps, cache):
         o = self.options
         environment = dict(os.environ)
         if self.name == "jax":
@@ -146,11 +175,38 @@ class Engine:
             out = self.folder / f"run-{self.count}"
             self.count += 1
             command = [o.meshwright, "sft", "--model", f"random:{o.preset}", "--data", self.data,
-                       "--out", out, "--json", "--quiet", f"steps={num_steps}",
+                       "--out", out, "--json", f"steps={num_steps}",
                        f"batch_size={o.rows}", f"max_target_length={o.length}",
                        "learning_rate=1e-4", "lr_schedule=constant", "enable_checkpointing=false",
                        "tensorboard=false", *o.settings]
-        return run_process([str(word) for word in command], environment, num_steps)
+        return [str(word) for word in command], environment
+
+    def run(self, num_steps, cache):
+        return run_process(*self.command(num_steps, cache), num_steps)
+
+    def start(self, cache):
+        return run_start(*self.command(1, cache))
+
+
+def measure_starts(runners, caches, num_rounds, folder):
+    """{"cold": […], "warm": […]}: for each round {engine: {start_s, start_cpu_s}}."""
+    starts = {"cold": [], "warm": []}
+    names = list(runners)
+    for i in range(num_rounds):
+        for kind, rounds in starts.items():
+            found = {}
+            for name in names if i % 2 == 0 else names[::-1]:
+                cache = caches[name]
+                if kind == "cold":
+                    cache = folder / f"cold-{i}-{name}"
+                found[name] = runners[name].start(cache)
+                if kind == "cold":
+                    shutil.rmtree(cache)
+            rounds.append(found)
+            print(f"{kind} start {i + 1}: " + ", ".join(
+                f"{name} {run['start_s']:.2f} s, {run['start_cpu_s']:.2f} CPU s"
+                for name, run in found.items()), file=sys.stderr)
+    return starts
 
 
 def bootstrap_interval(values, rng, samples=10000):
@@ -171,6 +227,8 @@ def machine():
 def summarize(rounds, engines):
     rng = random.Random(0)
     summary = {}
+    if not rounds:
+        return summary
     for name in engines:
         runs = [r[name] for r in rounds]
         summary[name] = {
@@ -190,21 +248,40 @@ def summarize(rounds, engines):
     return summary
 
 
+def start_rows(result):
+    """Lines of the table for the starts."""
+    lines, rng = [], random.Random(1)
+    for kind, rounds in result["starts"].items():
+        for key, what in (("start_s", "s"), ("start_cpu_s", "CPU seconds")):
+            if not rounds:
+                continue
+            cells = [f"{statistics.median(r[e][key] for r in rounds):.2f}"
+                     for e in result["engines"]]
+            if len(cells) == 2:
+                ratios = [r["meshwright"][key] / r["jax"][key] for r in rounds]
+                low, high = bootstrap_interval(ratios, rng)
+                cells.append(f"{statistics.median(ratios):.3f}"
+                             + (f" ({low:.3f} to {high:.3f})" if len(rounds) >= 4 else ""))
+            label = (f"start, {kind} cache, s" if what == "s" else "the same, CPU seconds")
+            lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return lines
+
+
 def markdown(result):
     summary, cold, engines = result["summary"], result["cold"], result["engines"]
     rows = [
         ("CPU seconds a step", lambda e: summary[e]["step_cpu_s"], "{:.2f}", "step_cpu_s"),
         ("seconds a step", lambda e: summary[e]["step_s"], "{:.2f}", "step_s"),
         ("peak resident memory, GB", lambda e: summary[e]["peak_rss_bytes"] / 1e9, "{:.2f}", None),
-        ("start to first step, cold cache, s", lambda e: cold[e]["first_s"], "{:.1f}", None),
+        ("start to the end of the first step, cold cache, s", lambda e: cold[e]["first_s"], "{:.1f}", None),
         ("the same, CPU seconds", lambda e: cold[e]["first_cpu_s"], "{:.1f}", None),
-        ("start to first step, warm cache, s", lambda e: summary[e]["warm_first_s"], "{:.1f}", None),
+        ("start to the end of the first step, warm cache, s", lambda e: summary[e]["warm_first_s"], "{:.1f}", None),
         ("the same, CPU seconds", lambda e: summary[e]["warm_first_cpu_s"], "{:.1f}", None),
     ]
     both = len(engines) == 2
     lines = ["| | " + " | ".join(engines) + (" | ratio |" if both else " |"),
              "|---|" + "---:|" * (len(engines) + both)]
-    for label, value, form, paired in rows:
+    for label, value, form, paired in rows if summary else []:
         cells = [form.format(value(e)) for e in engines]
         if both and paired:
             r = summary["ratio"][paired]
@@ -214,9 +291,10 @@ def markdown(result):
         elif both:
             cells.append(f"{value('meshwright') / value('jax'):.3f}")
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    lines += start_rows(result)
     m = result["machine"]
     lines += ["", f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB; {result['rounds']} rounds of "
-              f"{result['steps']} steps after a warm-up; {result['what']}; load average "
+              f"{result['steps']} steps after a warm-up, {result['start_rounds']} of starts; {result['what']}; load average "
               f"{result['load_before'][0]:.1f} before and {result['load_after'][0]:.1f} after; "
               f"revision {result['revision']}, jax {JAX_VERSION}."]
     return "\n".join(lines) + "\n"
@@ -230,12 +308,13 @@ def main():
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=3, help="measured steps of each process")
+    parser.add_argument("--start-rounds", type=int, default=6, help="0: no starts; with --rounds 0: nothing else")
     parser.add_argument("--only", choices=["jax", "meshwright"])
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench")
     parser.add_argument("settings", nargs="*", help="key=value for meshwright sft")
     options = parser.parse_args()
-    if options.rounds < 1 or options.steps < 1:
-        parser.error("--rounds and --steps must be positive")
+    if options.rounds < 0 or options.start_rounds < 0 or options.steps < 1:
+        parser.error("--steps must be positive, and the numbers of rounds not negative")
     engines = [options.only] if options.only else ["meshwright", "jax"]
     if "meshwright" in engines and not pathlib.Path(options.meshwright).exists():
         parser.error(f"{options.meshwright} is missing: run ./dev build")
@@ -247,7 +326,10 @@ def main():
         caches = {name: folder / f"cache-{name}" for name in engines}
         load_before = os.getloadavg()
         # The first run of each fills its cache of compiled programs.
-        cold = {name: runners[name].run(1, caches[name]) for name in engines}
+        if options.rounds:
+            cold = {name: runners[name].run(1, caches[name]) for name in engines}
+        else:
+            cold = {name: runners[name].start(caches[name]) for name in engines}
         rounds = []
         for i in range(options.rounds):
             order = engines if i % 2 == 0 else engines[::-1]
@@ -257,6 +339,7 @@ def main():
                 f"{name} {rounds[-1][name]['step_s']:.2f} s, "
                 f"{rounds[-1][name]['step_cpu_s']:.2f} CPU s"
                 for name in engines), file=sys.stderr)
+        starts = measure_starts(runners, caches, options.start_rounds, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     revision = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT,
@@ -266,6 +349,7 @@ def main():
         "what": f"{options.preset}, {options.rows} rows of {options.length} tokens, float32"
                 + (", " + " ".join(options.settings) if options.settings else ""),
         "rounds": options.rounds, "steps": options.steps,
+        "start_rounds": options.start_rounds, "starts": starts,
         "load_before": load_before, "load_after": os.getloadavg(),
         "cold": cold, "summary": summarize(rounds, engines), "runs": rounds}
     options.out.mkdir(parents=True, exist_ok=True)

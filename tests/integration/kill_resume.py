@@ -9,6 +9,9 @@ metrics, where it computes, writes metrics or saves. After each kill the run mus
 continue from the newest whole checkpoint. The finished run must hold the same bytes of
 weights and optimizer state, and the same logged losses, as one that nobody killed.
 
+SIGINT, before the first step and in training, must end a run with status 0 and lose
+nothing.
+
 Broken on purpose, the same checks must fail: a flipped byte in the weights and a lost
 step in the log are seen, and a damaged checkpoint is refused.
 
@@ -21,6 +24,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -168,6 +172,39 @@ def check_negative_controls(runs, out, expected):
           f"{runs.errors()!r}")
 
 
+def check_stops(runs, folder, expected):
+    """SIGINT loses nothing: it ends the run before the first step, and saves after it."""
+    early = folder / "early"
+    process = runs.start(early, resume=False)
+    maps = pathlib.Path(f"/proc/{process.pid}/maps")
+    # The plugin is loaded once the program listens to signals.
+    while process.poll() is None and "pjrt" not in maps.read_text():
+        pass
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    check(process.returncode == 0, f"early stop: exit status {process.returncode}: {runs.errors()}")
+    if early.exists():
+        check("stopped after step" in runs.errors(), f"early stop: {runs.errors()}")
+    else:
+        check(runs.errors().splitlines()[-1].startswith("meshwright: stopped before the first step"),
+              f"early stop: {runs.errors()}")
+
+    out = folder / "interrupted"
+    process = runs.start(out, resume=False)
+    logged = [json.loads(process.stdout.readline())["step"] for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    logged += [json.loads(line)["step"] for line in process.stdout]
+    process.wait()
+    process.stdout.close()
+    check(process.returncode == 0, f"stop: exit status {process.returncode}: {runs.errors()}")
+    check("stopping after the step under way" in runs.errors(), f"stop: {runs.errors()}")
+    check(newest_checkpoint(out) == logged[-1] < len(expected[1]),
+          f"stop: step {newest_checkpoint(out)} was saved, {logged[-1]} was logged")
+    runs.finish(out, resume=True)
+    found = differences(expected, (model_files(out), losses(out)))
+    check(not found, "the interrupted run ended otherwise: " + "; ".join(found))
+
+
 def run(program, num_kills, seed, folder):
     rng = random.Random(seed)
     steps = num_kills * STEPS_PER_KILL
@@ -180,6 +217,7 @@ def run(program, num_kills, seed, folder):
     check([step for step, _ in expected[1]] == list(range(1, steps + 1)),
           "metrics.jsonl of the uninterrupted run does not hold every step once")
     check_negative_controls(runs, whole, expected)
+    check_stops(runs, folder, expected)
 
     out = folder / "killed"
     kills = starts_over = in_save = 0

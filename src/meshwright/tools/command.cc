@@ -15,8 +15,13 @@ void CommandContext::Note(std::string_view sentence) const {
 }
 
 absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context) {
-  MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec spec,
-                      runtime::ParseDeviceSpec(context.flags.device));
+  MW_ASSIGN_OR_RETURN(runtime::DeviceSpec spec, runtime::ParseDeviceSpec(context.flags.device));
+  const int64_t mesh_devices = context.config.engine.mesh.partition.mesh.num_devices();
+  // A CPU has as many virtual devices as the mesh wants.
+  const bool has_virtual = spec.plugin != "tpu" && spec.plugin != "gpu";
+  if (has_virtual && spec.num_devices == 0 && mesh_devices > 1) {
+    spec.num_devices = static_cast<int>(mesh_devices);
+  }
   // Plugins report their start to stderr; warnings and errors still come.
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   DeviceSession session;
@@ -25,8 +30,12 @@ absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context) {
     return absl::FailedPreconditionError(
         fmt::format("--device {}: the plugin has no devices", context.flags.device));
   }
-  if (spec.num_devices > 1) {
-    context.Note(fmt::format("without a mesh 1 of the {} devices is used", spec.num_devices));
+  const auto num_devices = static_cast<int64_t>(session.client->devices().size());
+  if (mesh_devices > 1 && num_devices != mesh_devices) {
+    return absl::InvalidArgumentError(
+        fmt::format("mesh {} has {} devices but {} has {}",
+                    context.config.engine.mesh.partition.mesh.ToString(), mesh_devices,
+                    context.flags.device, num_devices));
   }
   auto cache = runtime::ExecutableCache::Open();
   if (cache.ok()) {

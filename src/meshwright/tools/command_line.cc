@@ -12,6 +12,7 @@
 #include "meshwright/base/bad_input.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/runtime/device_spec.h"
 #include "meshwright/tools/commands.h"
 
 namespace mw::tools {
@@ -105,10 +106,11 @@ void AddCommonFlags(CLI::App& app, SharedFlags uses, CommonFlags& flags) {
   app.add_option("--device", flags.device, "cpu[:N], cpu-xla[:N], tpu, gpu or a plugin's path")
       ->option_text("DEVICE")
       ->group(group(uses.device));
-  app.add_option("--mesh", flags.mesh, "axis=size,…: one device only in this version")
+  app.add_option("--mesh", flags.mesh,
+                 "axis=size,…: how the devices are arranged; one size may be -1")
       ->option_text("AXES")
       ->group(group(uses.device));
-  app.add_option("--rules", flags.rules, "sharding rules: need a mesh")
+  app.add_option("--rules", flags.rules, "a rule set (default, pure-fsdp, tp, …) or a YAML file")
       ->option_text("RULES")
       ->group(group(uses.device));
   app.add_flag("--json", flags.json, "JSON on stdout");
@@ -126,36 +128,33 @@ std::string SettingsHelp() {
   return text;
 }
 
-// There is no sharding yet: a mesh of one device is all that can be had.
-absl::Status CheckMesh(const CommonFlags& flags) {
-  if (!flags.rules.empty()) {
-    return absl::UnimplementedError(
-        "--rules need a mesh of several devices, which this version does not have");
+// --mesh and --rules are short for settings; both with different values contradict.
+absl::Status TakeMeshFlag(const char* flag, const std::string& value, const char* key,
+                          std::string& setting, train::TrainConfig& config) {
+  if (value.empty()) return absl::OkStatus();
+  if (config.given.contains(key) && setting != value) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} {} and {}={} contradict each other; give one", flag, value, key, setting));
   }
-  for (size_t begin = 0; begin < flags.mesh.size();) {
-    const size_t end = std::min(flags.mesh.find(',', begin), flags.mesh.size());
-    const std::string axis = flags.mesh.substr(begin, end - begin);
-    const size_t equals = axis.find('=');
-    const std::string size = equals == std::string::npos ? "" : axis.substr(equals + 1);
-    if (equals == 0 || size.empty() || size.find_first_not_of("0123456789") != std::string::npos ||
-        size.find_first_not_of('0') == std::string::npos) {
-      return absl::InvalidArgumentError(fmt::format(
-          "--mesh {}: '{}' is not of the form axis=size with a positive size", flags.mesh, axis));
-    }
-    if (size.find_first_not_of('0') != size.size() - 1 || size.back() != '1') {
-      return absl::UnimplementedError(fmt::format(
-          "--mesh {}: this version runs on one device, so every axis has size 1", flags.mesh));
-    }
-    begin = end + 1;
-  }
+  setting = value;
+  config.given.insert(key);
+  return absl::OkStatus();
+}
+
+absl::Status ResolveMesh(const CommonFlags& flags, train::TrainConfig& config) {
+  MW_RETURN_IF_ERROR(TakeMeshFlag("--mesh", flags.mesh, "mesh", config.mesh.mesh, config));
+  MW_RETURN_IF_ERROR(TakeMeshFlag("--rules", flags.rules, "custom_mesh_and_rule",
+                                  config.mesh.custom_mesh_and_rule, config));
+  MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device, runtime::ParseDeviceSpec(flags.device));
+  MW_ASSIGN_OR_RETURN(config.engine.mesh, config.mesh.Resolve(device.num_devices));
   return absl::OkStatus();
 }
 
 absl::Status RunCommand(Command& command, const CommonFlags& flags) {
   CommandContext context;
   context.flags = flags;
-  MW_RETURN_IF_ERROR(CheckMesh(flags));
   MW_ASSIGN_OR_RETURN(context.config, train::LoadConfig(flags.config_file, flags.settings));
+  MW_RETURN_IF_ERROR(ResolveMesh(flags, context.config));
   return command.Run(context);
 }
 

@@ -24,6 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -150,6 +151,30 @@ TEST_F(CommandLineTest, HelpAndVersion) {
   const Outcome grad = Invoke({"inspect", "grad", "--help"});
   EXPECT_EQ(grad.status, 0);
   EXPECT_THAT(grad.out, HasSubstr("--micro-batches"));
+  for (const char* shared : {"settings", "--config", "--device", "--mesh"}) {
+    EXPECT_THAT(grad.out, HasSubstr(shared));
+    for (const char* command : {"tokenize", "convert"}) {
+      EXPECT_THAT(Invoke({command, "--help"}).out, Not(HasSubstr(shared))) << command;
+    }
+  }
+  EXPECT_THAT(Invoke({"inspect", "checkpoint", "--help"}).out, Not(HasSubstr("KEY=VALUE")));
+  const Outcome schedule = Invoke({"inspect", "schedule", "--help"});
+  EXPECT_THAT(schedule.out, AllOf(HasSubstr("KEY=VALUE"), Not(HasSubstr("--device"))));
+}
+
+TEST_F(CommandLineTest, UsageErrorsAreSentences) {
+  const auto error = [](std::vector<std::string> args) { return Lines(Invoke(args).err).back(); };
+  EXPECT_EQ(error({"generate", "--model", "m", "--num-samples", "abc"}),
+            "error: --num-samples takes a whole number, not 'abc'");
+  EXPECT_EQ(error({"generate", "--model"}), "error: --model needs a value");
+  EXPECT_EQ(error({"generate", "--model", "a", "--model", "b"}),
+            "error: --model is given more than once");
+  EXPECT_EQ(error({"generate", "--model", "m", "--promt", "x"}),
+            "error: generate has no flag '--promt'; the nearest is \"--prompt\"");
+  EXPECT_EQ(error({"generate", "--model", "m", "--frobnicate=3"}),
+            "error: generate has no flag '--frobnicate'");
+  EXPECT_THAT(error({"inspect"}), StartsWith("error: inspect needs one of the commands forward, "));
+  EXPECT_EQ(error({"sft", "--data", data_}), "error: --model is required");
 }
 
 TEST_F(CommandLineTest, BadUsage) {
@@ -162,6 +187,8 @@ TEST_F(CommandLineTest, BadUsage) {
                  "--frobnicate");
   ExpectBadInput(Sft("out", {"stepz=3"}), "steps");
   ExpectBadInput(Sft("out", {"steps=-3"}), "steps");
+  ExpectBadInput(Sft("out", {"gradient_accumulation_steps=999999999999"}),
+                 "gradient_accumulation_steps is at most 33554432");
   ExpectBadInput(Sft("out", {"lora.rank=3"}), "LoRA");
   ExpectBadInput(Sft("out", {"--mesh", "data=2"}), "--mesh");
   ExpectBadInput(Sft("out", {"--mesh", "data"}), "axis=size");
@@ -178,6 +205,27 @@ TEST_F(CommandLineTest, BadDevices) {
   ExpectBadInput(Sft("out", {"--device", "/nowhere/plugin.so"}), "/nowhere/plugin.so");
   ExpectBadInput(Sft("out", {"--device", "cpu:0"}), "cpu:0");
   EXPECT_FALSE(fs::exists(Path("out")));
+}
+
+// The plugin's own reports of its start stay out of stderr.
+TEST_F(CommandLineTest, SeveralDevicesAreQuiet) {
+  EXPECT_EQ(Invoke({"eval", "--model", "random:tiny-llama", "--data", data_, "--device", "cpu:2",
+                    "--quiet"})
+                .err,
+            "");
+}
+
+TEST_F(CommandLineTest, ABatchWithoutTokensIsSaidToBeOne) {
+  const std::string batch =
+      WriteBatch("masked.safetensors", {{"loss_mask", F32({4, 8}, std::vector<float>(32, 0.0f))}});
+  std::vector<std::string> args = {"inspect", "grad", "--model", "random:tiny-llama",
+                                   "--batch", batch,  "--out",   Path("g.safetensors")};
+  const Outcome outcome = Invoke(args);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "loss 0.000000  denominator 0  grad_norm 0.000000\n");
+  EXPECT_THAT(outcome.err, HasSubstr("no token of the batch counts"));
+  args.push_back("--json");
+  EXPECT_THAT(Invoke(args).out, HasSubstr("\"loss\":0.0,"));
 }
 
 TEST_F(CommandLineTest, BadModels) {
@@ -226,6 +274,16 @@ TEST_F(CommandLineTest, BadModels) {
   changed["model_type"] = "mystery";
   Write("hf/config.json", changed.dump());
   ExpectBadInput(eval(folder), "ystery");
+  // The file is named once, and the library's own words are not there.
+  changed = json::parse(*config);
+  changed["rms_norm_eps"] = "small";
+  Write("hf/config.json", changed.dump());
+  EXPECT_EQ(Lines(Invoke(eval(folder)).err).back(),
+            "error: " + folder + "/config.json: rms_norm_eps: \"small\" is not a number");
+  Write("hf/config.json", "{\n\"vocab_size\": ]\n}");
+  EXPECT_EQ(Lines(Invoke(eval(folder)).err).back(),
+            "error: " + folder + "/config.json: not valid JSON at line 2, column 15: unexpected " +
+                "']'; expected '[', '{', or a literal");
 }
 
 TEST_F(CommandLineTest, BadData) {

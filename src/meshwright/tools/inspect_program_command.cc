@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,9 @@ nlohmann::ordered_json SpecsJson(const compile::Program& program) {
   for (const compile::ProgramInput& input : program.inputs) {
     nlohmann::ordered_json spec = {{"name", input.name},
                                    {"dtype", std::string(DTypeName(input.type.dtype))},
-                                   {"dims", input.type.dims}};
+                                   {"dims", input.type.dims},
+                                   {"spec", input.type.spec.dims},
+                                   {"unreduced", input.type.spec.unreduced}};
     if (input.donated_to_output >= 0) {
       spec["donated_to"] = program.outputs[static_cast<size_t>(input.donated_to_output)].name;
     }
@@ -42,9 +45,24 @@ nlohmann::ordered_json SpecsJson(const compile::Program& program) {
   for (const compile::ProgramOutput& output : program.outputs) {
     outputs.push_back({{"name", output.name},
                        {"dtype", std::string(DTypeName(output.type.dtype))},
-                       {"dims", output.type.dims}});
+                       {"dims", output.type.dims},
+                       {"spec", output.type.spec.dims},
+                       {"unreduced", output.type.spec.unreduced}});
   }
   return {{"program", program.name}, {"inputs", inputs}, {"outputs", outputs}};
+}
+
+nlohmann::ordered_json CensusJson(const compile::Program& program) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const spmd::CensusRow& row : program.census) {
+    rows.push_back({{"kind", row.kind},
+                    {"axes", row.axes},
+                    {"group_size", row.group_size},
+                    {"count", row.count},
+                    {"trips", row.trips},
+                    {"bytes", row.bytes}});
+  }
+  return {{"program", program.name}, {"collectives", rows}};
 }
 
 class InspectProgramCommand : public Command {
@@ -55,7 +73,7 @@ class InspectProgramCommand : public Command {
         ->option_text("MODEL");
     app.add_option("--kernel", kernel_, "first, accum, update or eval")->option_text("NAME");
     app.add_option("--format", format_,
-                   "stablehlo, graph (before lowering), specs (inputs and outputs) or census "
+                   "stablehlo, graph (before lowering), specs (where everything lies) or census "
                    "(collectives)")
         ->option_text("NAME");
   }
@@ -69,18 +87,26 @@ class InspectProgramCommand : public Command {
     train::TrainConfig config = context.config;
     config.AdaptTo(model.config);
     MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config, config.data.max_target_length));
+    std::set<std::string> notes;
+    MW_RETURN_IF_ERROR(train::PlaceStep(*model.model, config.engine, &notes).status());
     MW_ASSIGN_OR_RETURN(const compile::Program program, Build(*model.model, config));
     if (format_ == "stablehlo") {
       fmt::print("{}\n", program.stablehlo);
     } else if (format_ == "graph") {
       fmt::print("{}\n", program.graph_text);
     } else if (format_ == "specs") {
-      fmt::print("{}\n", SpecsJson(program).dump(context.flags.json ? -1 : 1));
+      if (context.flags.json || program.specs_text.empty()) {
+        fmt::print("{}\n", SpecsJson(program).dump(context.flags.json ? -1 : 1));
+      } else {
+        for (const std::string& note : notes) fmt::print("// {}\n", note);
+        fmt::print("{}", program.specs_text);
+      }
     } else {
-      // One device: nothing is communicated.
-      const nlohmann::ordered_json census = {{"program", program.name},
-                                             {"collectives", nlohmann::ordered_json::array()}};
-      fmt::print("{}\n", census.dump());
+      if (context.flags.json) {
+        fmt::print("{}\n", CensusJson(program).dump());
+      } else {
+        fmt::print("{}", spmd::CensusText(program.census));
+      }
     }
     return absl::OkStatus();
   }

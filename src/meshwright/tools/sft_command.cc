@@ -1,12 +1,16 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,27 +22,72 @@ namespace mw::tools {
 namespace {
 
 std::atomic<bool> stop_requested{false};
+std::atomic<int> wake_fd{-1};
 
-// SIGINT and SIGTERM ask the run to stop; a second one ends the process.
+// SIGINT and SIGTERM ask the run to stop, and say so at once: a compilation may hold up
+// the run's own thread for minutes. A second one ends the process.
 class StopSignals {
  public:
-  StopSignals() {
+  explicit StopSignals(const CommandContext& context) : context_(context) {
     stop_requested = false;
+    if (::pipe2(pipe_, O_CLOEXEC) != 0) return;
+    wake_fd = pipe_[1];
+    watcher_ = std::thread([this] { Watch(); });
     struct sigaction action = {};
-    action.sa_handler = [](int) { stop_requested = true; };
+    action.sa_handler = [](int) {
+      stop_requested = true;
+      const int saved_errno = errno;
+      const char stop = kStop;
+      [[maybe_unused]] const ssize_t written = ::write(wake_fd, &stop, 1);
+      errno = saved_errno;
+    };
     action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, &old_int_);
     sigaction(SIGTERM, &action, &old_term_);
   }
   ~StopSignals() {
+    if (!watcher_.joinable()) return;
     sigaction(SIGINT, &old_int_, nullptr);
     sigaction(SIGTERM, &old_term_, nullptr);
+    const char end = kEnd;
+    [[maybe_unused]] const ssize_t written = ::write(pipe_[1], &end, 1);
+    watcher_.join();
+    ::close(pipe_[0]);
+    ::close(pipe_[1]);
   }
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
+  // From here on a stop waits for the run to save.
+  void BeginTraining() {
+    int state = kNothingToLose;
+    if (state_.compare_exchange_strong(state, kTraining) || state == kTraining) return;
+    while (true) ::pause();  // the watcher is ending the process
+  }
+  bool training() const { return state_ == kTraining; }
+
  private:
+  static constexpr char kStop = 's';
+  static constexpr char kEnd = 'e';
+  enum State : int { kNothingToLose, kTraining, kEnding };
+
+  void Watch() {
+    char what = kEnd;
+    if (::read(pipe_[0], &what, 1) != 1 || what != kStop) return;
+    int state = kNothingToLose;
+    if (state_.compare_exchange_strong(state, kEnding)) {
+      context_.Note("stopped before the first step; nothing was written");
+      std::fflush(stdout);
+      ::_exit(0);
+    }
+    context_.Note("stopping after the step under way; a second signal ends without saving");
+  }
+
+  const CommandContext& context_;
+  std::atomic<int> state_{kNothingToLose};
+  int pipe_[2] = {-1, -1};
+  std::thread watcher_;
   struct sigaction old_int_ = {};
   struct sigaction old_term_ = {};
 };
@@ -80,6 +129,7 @@ class SftCommand : public Command {
   }
 
   absl::Status Run(const CommandContext& context) override {
+    StopSignals signals(context);
     MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
     const CommonFlags& flags = context.flags;
     const int64_t log_period = context.config.log_period;
@@ -105,14 +155,16 @@ class SftCommand : public Command {
       }
       std::fflush(stdout);
     };
-    const StopSignals signals;
+    options_.before_micro_batch = [&](int64_t, int64_t) { signals.BeginTraining(); };
     MW_ASSIGN_OR_RETURN(const train::SftResult result,
                         train::RunSft(session.client, session.cache.get(), context.config, options_,
                                       stop_requested));
-    if (result.last_step > result.first_step || result.stopped) {
+    if (result.last_step > result.first_step) {
       context.Note(fmt::format(
           "{} after step {}{}", result.stopped ? "stopped" : "finished", result.last_step,
           result.checkpoint.empty() ? std::string() : "; saved as " + result.checkpoint));
+    } else if (result.stopped && signals.training()) {
+      context.Note("stopped before the first step was whole; nothing was written");
     }
     return absl::OkStatus();
   }

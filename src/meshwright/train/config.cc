@@ -85,6 +85,21 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("max_inflight_computations", engine.max_inflight_computations,
                "computations that may be under way on the device"),
 
+      MW_FIELD("mesh", mesh.mesh,
+               "axes of the device mesh, as data=2,tensor=4; empty for one device (--mesh)"),
+      MW_FIELD("custom_mesh_and_rule", mesh.custom_mesh_and_rule,
+               "sharding rules: a rule set's name or a YAML file (--rules)"),
+      MW_FIELD("shard_mode", mesh.shard_mode, "explicit: every collective where a rule puts it"),
+      MW_FIELD("sharding_fallback", mesh.sharding_fallback,
+               "error, or replicate: keep whole a dim of a weight or of heads that its axes do "
+               "not divide"),
+      MW_FIELD("gather_parameters", mesh.gather_parameters,
+               "layer, micro_batch or update: when sharded weights are gathered"),
+      MW_FIELD("reduce_gradients", mesh.reduce_gradients,
+               "AXIS=micro_batch or AXIS=update, …: when gradients are summed over an axis"),
+      MW_FIELD("shard_optimizer_over_data", mesh.shard_optimizer_over_data,
+               "Zero-1: the optimizer's state sharded over the data axis"),
+
       MW_FIELD("enable_checkpointing", enable_checkpointing, "whether checkpoints are written"),
       MW_FIELD("checkpoint_period", checkpoint_period,
                "updates between checkpoints; 0 = only at the end"),
@@ -108,9 +123,7 @@ const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
   static const auto* keys = [] {
     auto* map = new std::map<std::string, std::string, std::less<>>;
     const std::pair<const char*, std::vector<const char*>> features[] = {
-        {"sharding over a device mesh",
-         {"shard_mode", "shard_optimizer_over_data", "gather_parameters", "reduce_gradients",
-          "fsdp_prefetch", "custom_mesh_and_rule", "sharding_fallback"}},
+        {"gathering a layer ahead", {"fsdp_prefetch"}},
         {"training a part of the parameters", {"trainable_parameters"}},
         {"LoRA", {"lora.rank", "lora.alpha", "lora.target_modules"}},
         {"kernels of its own", {"kernels"}},

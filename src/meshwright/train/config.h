@@ -14,6 +14,7 @@
 #include "meshwright/data/data_iterator.h"
 #include "meshwright/data/dataset.h"
 #include "meshwright/train/engine_options.h"
+#include "meshwright/train/mesh_settings.h"
 
 namespace mw::train {
 
@@ -32,7 +33,9 @@ struct GenerationConfig {
 struct TrainConfig {
   int64_t steps = 100;
   int64_t gradient_accumulation_steps = 1;
+  // engine.mesh follows from `mesh` and the devices; see MeshSettings::Resolve.
   EngineOptions engine;
+  MeshSettings mesh;
   data::DataIteratorOptions data;
   bool skip_malformed = false;
   bool loss_on_prompt = false;

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <future>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -20,9 +23,9 @@ using runtime::Event;
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
+absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
     std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
-    const models::Model* model, std::vector<HostTensor> params, const EngineOptions& options) {
+    const models::Model* model, const EngineOptions& options) {
   MW_RETURN_IF_ERROR(options.Validate());
   auto impl = std::make_unique<Impl>();
   impl->client_ = std::move(client);
@@ -31,11 +34,69 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
   impl->options_ = options;
   impl->params_ = model->Params(options.model);
   impl->state_specs_ = UpdateState(impl->params_, options);
+  impl->mesh_ = options.mesh.partition.mesh;
+  std::set<std::string> notes;
+  MW_ASSIGN_OR_RETURN(impl->placement_, PlaceStep(*model, options, &notes));
+  if (options.on_notice) {
+    for (const std::string& note : notes) options.on_notice(note);
+  }
+  if (static_cast<int64_t>(impl->client_->devices().size()) < impl->mesh_.num_devices()) {
+    return absl::InvalidArgumentError(
+        fmt::format("mesh \"{}\" needs {} devices, but there {} {}", impl->mesh_.ToString(),
+                    impl->mesh_.num_devices(), impl->client_->devices().size() == 1 ? "is" : "are",
+                    impl->client_->devices().size()));
+  }
   impl->batch_.resize(kNumBatchTensors);
   impl->accumulators_.resize(impl->params_.size());
-  MW_RETURN_IF_ERROR(impl->UploadParams(std::move(params), &impl->weights_));
-  MW_RETURN_IF_ERROR(impl->ZeroState());
+  if (options.mesh.gather_parameters == GatherParameters::kUpdate) {
+    impl->gathered_.resize(std::ranges::count(impl->placement_.is_gathered, true));
+  }
+  for (int64_t d = 0; d < impl->mesh_.num_devices() && !impl->mesh_.empty(); ++d) {
+    const std::vector<int64_t> place = impl->mesh_.Coordinates(d);
+    const std::vector<int32_t> values(place.begin(), place.end());
+    MW_ASSIGN_OR_RETURN(
+        Buffer buffer,
+        impl->client_->Upload(
+            HostTensor::From<int32_t>(DType::kS32, {static_cast<int64_t>(values.size())}, values),
+            static_cast<int>(d)));
+    impl->coordinates_.shards.push_back(std::move(buffer));
+  }
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(
+    std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
+    const models::Model* model, std::vector<HostTensor> params, const EngineOptions& options,
+    const EngineState* state) {
+  MW_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                      CreateEmpty(std::move(client), cache, model, options));
+  MW_RETURN_IF_ERROR(engine->impl_->Fill(std::move(params), state));
+  return engine;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateCompiled(
+    std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
+    const models::Model* model,
+    const std::function<absl::StatusOr<std::vector<HostTensor>>()>& load_params,
+    const EngineOptions& options, const data::Batch& dummy, const EngineState* state) {
+  MW_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                      CreateEmpty(std::move(client), cache, model, options));
+  Impl& impl = *engine->impl_;
+  MW_ASSIGN_OR_RETURN(const BatchShape shape, impl.CheckBatch(dummy));
+  // They only read the engine; the futures' destructors wait for them.
+  auto first = std::async(std::launch::async, [&impl, shape] {
+    return impl.Load(BuildFirstKernel(*impl.model_, impl.options_, shape));
+  });
+  auto update = std::async(std::launch::async, [&impl] {
+    return impl.Load(BuildUpdateKernel(impl.params_, impl.options_));
+  });
+  MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, load_params());
+  MW_RETURN_IF_ERROR(impl.Fill(std::move(params), state));
+  MW_ASSIGN_OR_RETURN(NewProgram first_kernel, first.get());
+  MW_ASSIGN_OR_RETURN(NewProgram update_kernel, update.get());
+  MW_RETURN_IF_ERROR(impl.First(shape, std::move(first_kernel)).status());
+  MW_RETURN_IF_ERROR(impl.UpdateProgram(std::move(update_kernel)).status());
+  return engine;
 }
 
 absl::Status Engine::Compile(const data::Batch& dummy) {
@@ -75,7 +136,7 @@ absl::StatusOr<EvalMetrics> Engine::EvalStep(const data::Batch& batch) {
   MW_ASSIGN_OR_RETURN(LoadedProgram * program, impl_->Eval(shape));
   MW_RETURN_IF_ERROR(impl_->UploadBatch(batch));
   MW_RETURN_IF_ERROR(impl_->Run(*program));
-  MW_ASSIGN_OR_RETURN(const HostTensor sums, impl_->results_[0].ToHost());
+  MW_ASSIGN_OR_RETURN(const HostTensor sums, impl_->results_[0][0].ToHost());
   const std::span<const float> values = sums.as<float>();
   EvalMetrics metrics;
   metrics.objective_sum = values[kObjectiveSum];
@@ -89,14 +150,19 @@ absl::StatusOr<EvalMetrics> Engine::EvalStep(const data::Batch& batch) {
 absl::StatusOr<std::vector<HostTensor>> Engine::Params() const {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
   std::vector<HostTensor> result;
-  for (const Buffer& buffer : impl_->weights_) {
-    MW_ASSIGN_OR_RETURN(HostTensor tensor, buffer.ToHost());
+  for (size_t i = 0; i < impl_->weights_.size(); ++i) {
+    MW_ASSIGN_OR_RETURN(HostTensor tensor, impl_->Read(impl_->weights_[i], impl_->ParamType(i)));
     result.push_back(std::move(tensor));
   }
   return result;
 }
 
-const std::vector<Buffer>& Engine::DeviceParams() const { return impl_->weights_; }
+std::vector<const Buffer*> Engine::DeviceParams(int64_t device) const {
+  std::vector<const Buffer*> buffers;
+  for (const DeviceArray& array : impl_->weights_) buffers.push_back(&array.shards.at(device));
+  return buffers;
+}
+
 const std::vector<nn::ParamSpec>& Engine::params() const { return impl_->params_; }
 
 absl::StatusOr<GradientReadout> Engine::ReadGradients() const {
@@ -105,16 +171,18 @@ absl::StatusOr<GradientReadout> Engine::ReadGradients() const {
     return absl::FailedPreconditionError(
         "the gradient was asked for with nothing accumulated; call FwdBwd first");
   }
-  MW_ASSIGN_OR_RETURN(const HostTensor sums, impl_->sums_.ToHost());
+  MW_ASSIGN_OR_RETURN(const HostTensor sums, impl_->Read(impl_->sums_, impl_->SumsType()));
   const std::span<const float> values = sums.as<float>();
   GradientReadout out;
   const float scale = values[kDenominator] > 0 ? 1.0f / values[kDenominator] : 0.0f;
   out.denominator = values[kDenominator];
-  out.loss = static_cast<double>(values[kObjectiveSum]) * scale;
-  out.nll = static_cast<double>(values[kNllSum]) * scale;
+  // Not a product: without tokens that may be -0.
+  out.loss = scale > 0 ? static_cast<double>(values[kObjectiveSum]) * scale : 0.0;
+  out.nll = scale > 0 ? static_cast<double>(values[kNllSum]) * scale : 0.0;
   double squares = 0;
-  for (const Buffer& buffer : impl_->accumulators_) {
-    MW_ASSIGN_OR_RETURN(HostTensor tensor, buffer.ToHost());
+  for (size_t i = 0; i < impl_->accumulators_.size(); ++i) {
+    MW_ASSIGN_OR_RETURN(HostTensor tensor,
+                        impl_->Read(impl_->accumulators_[i], impl_->AccumulatorType(i)));
     for (float& g : tensor.mutable_as<float>()) {
       g *= scale;
       squares += static_cast<double>(g) * g;
@@ -139,48 +207,31 @@ absl::StatusOr<EngineState> Engine::State() const {
   state.step = impl_->step_;
   state.num_skipped_steps = impl_->num_skipped_;
   for (size_t i = 0; i < impl_->state_.size(); ++i) {
-    MW_ASSIGN_OR_RETURN(state.tensors[impl_->state_specs_[i].name], impl_->state_[i].ToHost());
+    MW_ASSIGN_OR_RETURN(state.tensors[impl_->state_specs_[i].name],
+                        impl_->Read(impl_->state_[i], impl_->StateType(i)));
   }
   return state;
 }
 
 absl::Status Engine::Restore(std::vector<HostTensor> params, const EngineState& state) {
-  for (const StateSpec& spec : impl_->state_specs_) {
-    const auto found = state.tensors.find(spec.name);
-    if (found == state.tensors.end()) {
-      return absl::InvalidArgumentError(
-          fmt::format("the state to restore has no tensor {}", spec.name));
-    }
-    MW_RETURN_IF_ERROR(CheckTensor("state tensor", spec.name, found->second, spec.type));
-  }
-  if (state.tensors.size() != impl_->state_specs_.size()) {
-    for (const auto& [name, tensor] : state.tensors) {
-      bool known = false;
-      for (const StateSpec& spec : impl_->state_specs_) known = known || spec.name == name;
-      if (!known) {
-        return absl::InvalidArgumentError(
-            fmt::format("the state to restore has a tensor {} that this optimizer does not", name));
-      }
-    }
-  }
-  if (state.step < 0 || state.num_skipped_steps < 0 || state.num_skipped_steps > state.step) {
-    return absl::InvalidArgumentError(fmt::format(
-        "the state to restore has step {} with {} skipped", state.step, state.num_skipped_steps));
-  }
+  MW_RETURN_IF_ERROR(impl_->CheckState(state));
   // What failed before does not matter any more.
-  for (const Event& event : impl_->in_flight_) event.Await().IgnoreError();
-  impl_->in_flight_.clear();
-  std::vector<Buffer> weights;
-  MW_RETURN_IF_ERROR(impl_->UploadParams(std::move(params), &weights));
-  std::vector<Buffer> tensors;
-  for (const StateSpec& spec : impl_->state_specs_) {
-    MW_ASSIGN_OR_RETURN(
-        Buffer buffer, impl_->Upload(state.tensors.at(spec.name), runtime::UploadSemantics::kCopy));
-    tensors.push_back(std::move(buffer));
+  for (const std::vector<Event>& events : impl_->in_flight_) {
+    for (const Event& event : events) event.Await().IgnoreError();
   }
+  impl_->in_flight_.clear();
+  std::vector<DeviceArray> weights;
+  MW_RETURN_IF_ERROR(impl_->UploadParams(std::move(params), &weights));
+  std::vector<DeviceArray> tensors;
+  MW_RETURN_IF_ERROR(impl_->UploadState(&state, &tensors));
   // Into the places that the pointer tables know.
-  for (size_t i = 0; i < weights.size(); ++i) impl_->weights_[i] = std::move(weights[i]);
-  for (size_t i = 0; i < tensors.size(); ++i) impl_->state_[i] = std::move(tensors[i]);
+  const auto move = [](std::vector<DeviceArray>& from, std::vector<DeviceArray>& to) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      std::ranges::move(from[i].shards, to[i].shards.begin());
+    }
+  };
+  move(weights, impl_->weights_);
+  move(tensors, impl_->state_);
   impl_->ClearAccumulated();
   impl_->pending_.clear();
   impl_->finished_.clear();
@@ -243,9 +294,11 @@ absl::Status Engine::WaitForAll() {
 absl::Status Engine::Close() {
   const absl::Status status = WaitForAll();
   impl_->ClearAccumulated();
-  for (Buffer& buffer : impl_->weights_) buffer = Buffer();
-  for (Buffer& buffer : impl_->state_) buffer = Buffer();
-  for (Buffer& buffer : impl_->batch_) buffer = Buffer();
+  for (auto* const arrays : {&impl_->weights_, &impl_->state_, &impl_->batch_}) {
+    for (DeviceArray& array : *arrays) {
+      for (Buffer& buffer : array.shards) buffer = Buffer();
+    }
+  }
   impl_->results_.clear();
   if (impl_->failure_.ok()) impl_->failure_ = absl::FailedPreconditionError("it was closed");
   return status;

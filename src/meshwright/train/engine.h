@@ -3,6 +3,7 @@
 #define MESHWRIGHT_TRAIN_ENGINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -58,12 +59,22 @@ class Engine {
   // Uploads `params` (in the order of model->Params(options.model), converted to
   // weight_dtype where they have another) and lets each go once it is on the device:
   // move them in, and no second copy of the weights exists. `cache` may be null. Both
-  // pointers must outlive the engine.
-  // Errors: what options.Validate() refuses; InvalidArgument naming the parameter
-  // whose count, dtype or dims do not fit.
+  // pointers must outlive the engine. With `state` it continues as after Restore;
+  // without, state and counters are zeros.
+  // Errors: what options.Validate() refuses; InvalidArgument naming the parameter or the
+  // state's tensor whose count, dtype or dims do not fit.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(
       std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
-      const models::Model* model, std::vector<HostTensor> params, const EngineOptions& options);
+      const models::Model* model, std::vector<HostTensor> params, const EngineOptions& options,
+      const EngineState* state = nullptr);
+  // As Create with what `load_params` returns, then Compile(dummy), in less time: the
+  // programs are built and compiled on other threads while `load_params` runs on this one.
+  // Errors: those of both, and load_params' own, which come first.
+  static absl::StatusOr<std::unique_ptr<Engine>> CreateCompiled(
+      std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
+      const models::Model* model,
+      const std::function<absl::StatusOr<std::vector<HostTensor>>()>& load_params,
+      const EngineOptions& options, const data::Batch& dummy, const EngineState* state = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -91,9 +102,9 @@ class Engine {
 
   // Copies of the newest weights, in params() order. Waits for them.
   absl::StatusOr<std::vector<HostTensor>> Params() const;
-  // The newest weights on the device, valid until the next Update or Restore. Only to
-  // be read: never donate them.
-  const std::vector<runtime::Buffer>& DeviceParams() const;
+  // What `device` (its place in the mesh) holds of the newest weights, valid until the
+  // next Update or Restore. Only to be read: never donate them.
+  std::vector<const runtime::Buffer*> DeviceParams(int64_t device = 0) const;
   const std::vector<nn::ParamSpec>& params() const;
 
   // Errors: FailedPrecondition when nothing was accumulated.
@@ -127,6 +138,9 @@ class Engine {
 
  private:
   class Impl;
+  static absl::StatusOr<std::unique_ptr<Engine>> CreateEmpty(
+      std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
+      const models::Model* model, const EngineOptions& options);
   explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/core/exclusive_tensor.h"
+#include "meshwright/core/shards.h"
 
 namespace mw::train {
 
@@ -65,13 +67,55 @@ absl::Status Engine::Impl::Poison(absl::Status status) {
   return status;
 }
 
-absl::StatusOr<Buffer> Engine::Impl::Upload(const HostTensor& tensor,
-                                            runtime::UploadSemantics semantics) {
-  CpuTimer timer(&plugin_s_);
-  return client_->Upload(tensor, 0, semantics);
+absl::StatusOr<DeviceArray> Engine::Impl::Upload(const HostTensor& tensor, const TensorType& type,
+                                                 runtime::UploadSemantics semantics) {
+  DeviceArray array;
+  for (int64_t d = 0; d < mesh_.num_devices(); ++d) {
+    const HostTensor part = ShardOf(tensor, type, mesh_, d);
+    CpuTimer timer(&plugin_s_);
+    MW_ASSIGN_OR_RETURN(Buffer buffer, client_->Upload(part, static_cast<int>(d), semantics));
+    array.shards.push_back(std::move(buffer));
+  }
+  return array;
 }
 
-absl::Status Engine::Impl::UploadParams(std::vector<HostTensor> params, std::vector<Buffer>* out) {
+absl::StatusOr<DeviceArray> Engine::Impl::Place(HostTensor tensor, const TensorType& type) {
+  // Never kZeroCopy: bytes that are not to be written make the first update put all
+  // weights into new memory beside the old.
+  const bool give = mesh_.empty() && IsExclusive(tensor);
+  return Upload(tensor, type,
+                give ? runtime::UploadSemantics::kGive : runtime::UploadSemantics::kCopy);
+}
+
+absl::StatusOr<HostTensor> Engine::Impl::Read(const DeviceArray& array,
+                                              const TensorType& type) const {
+  std::vector<HostTensor> parts;
+  for (const int64_t d : DevicesToRead(type, mesh_)) {
+    MW_ASSIGN_OR_RETURN(HostTensor part, array.shards[d].ToHost());
+    parts.push_back(std::move(part));
+  }
+  return FromShards(parts, type, mesh_);
+}
+
+TensorType Engine::Impl::ParamType(size_t i) const {
+  return {options_.weight_dtype, params_[i].dims, placement_.params[i]};
+}
+
+TensorType Engine::Impl::StateType(size_t i) const {
+  TensorType type = state_specs_[i].type;
+  const size_t num_slots = state_specs_.size() / params_.size();
+  if (i < num_slots * params_.size()) type.spec = placement_.optimizer[i / num_slots];
+  return type;
+}
+
+TensorType Engine::Impl::AccumulatorType(size_t i) const {
+  return {DType::kF32, params_[i].dims, placement_.accumulators[i]};
+}
+
+TensorType Engine::Impl::SumsType() const { return {DType::kF32, {kNumLossSums}, placement_.sums}; }
+
+absl::Status Engine::Impl::UploadParams(std::vector<HostTensor> params,
+                                        std::vector<DeviceArray>* out) {
   if (params.size() != params_.size()) {
     return absl::InvalidArgumentError(
         fmt::format("{} parameters were given for a model of {}", params.size(), params_.size()));
@@ -85,43 +129,110 @@ absl::Status Engine::Impl::UploadParams(std::vector<HostTensor> params, std::vec
     }
   }
   out->clear();
-  for (HostTensor& param : params) {
-    // A copy, not the host's bytes: those are never written, so the first update
-    // would put all weights into new memory beside the old.
-    const HostTensor tensor = std::exchange(param, {}).ConvertTo(options_.weight_dtype);
-    MW_ASSIGN_OR_RETURN(Buffer buffer, Upload(tensor, runtime::UploadSemantics::kCopy));
-    out->push_back(std::move(buffer));
+  for (size_t i = 0; i < params.size(); ++i) {
+    MW_ASSIGN_OR_RETURN(
+        DeviceArray array,
+        Place(std::exchange(params[i], {}).ConvertTo(options_.weight_dtype), ParamType(i)));
+    out->push_back(std::move(array));
   }
   return absl::OkStatus();
 }
 
-absl::Status Engine::Impl::ZeroState() {
-  state_.clear();
+absl::Status Engine::Impl::CheckState(const EngineState& state) const {
   for (const StateSpec& spec : state_specs_) {
-    MW_ASSIGN_OR_RETURN(Buffer buffer, Upload(HostTensor::Zeros(spec.type.dtype, spec.type.dims),
-                                              runtime::UploadSemantics::kCopy));
-    state_.push_back(std::move(buffer));
+    const auto found = state.tensors.find(spec.name);
+    if (found == state.tensors.end()) {
+      return absl::InvalidArgumentError(
+          fmt::format("the state to restore has no tensor {}", spec.name));
+    }
+    MW_RETURN_IF_ERROR(CheckTensor("state tensor", spec.name, found->second, spec.type));
+  }
+  for (const auto& [name, tensor] : state.tensors) {
+    const bool known = std::any_of(state_specs_.begin(), state_specs_.end(),
+                                   [&](const StateSpec& spec) { return spec.name == name; });
+    if (!known) {
+      return absl::InvalidArgumentError(
+          fmt::format("the state to restore has a tensor {} that this optimizer does not", name));
+    }
+  }
+  if (state.step < 0 || state.num_skipped_steps < 0 || state.num_skipped_steps > state.step) {
+    return absl::InvalidArgumentError(fmt::format(
+        "the state to restore has step {} with {} skipped", state.step, state.num_skipped_steps));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<LoadedProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> program) {
+absl::Status Engine::Impl::UploadState(const EngineState* state, std::vector<DeviceArray>* out) {
+  for (size_t i = 0; i < state_specs_.size(); ++i) {
+    const StateSpec& spec = state_specs_[i];
+    // The given state's tensor is the caller's too, so it is copied.
+    MW_ASSIGN_OR_RETURN(DeviceArray array,
+                        Place(state != nullptr ? state->tensors.at(spec.name)
+                                               : HostTensor::Zeros(spec.type.dtype, spec.type.dims),
+                              StateType(i)));
+    out->push_back(std::move(array));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::Fill(std::vector<HostTensor> params, const EngineState* state) {
+  if (state != nullptr) {
+    MW_RETURN_IF_ERROR(CheckState(*state));
+    step_ = state->step;
+    num_skipped_ = state->num_skipped_steps;
+  }
+  MW_RETURN_IF_ERROR(UploadParams(std::move(params), &weights_));
+  return UploadState(state, &state_);
+}
+
+absl::StatusOr<NewProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> program) const {
   if (!program.ok()) return program.status();
   const int64_t start = WallNanoseconds();
-  CpuTimer timer(&plugin_s_);
+  double thread_cpu_s = 0;
   runtime::CacheResult cached;
-  absl::StatusOr<runtime::LoadedExecutable> executable =
-      cache_ != nullptr ? cache_->Compile(*client_, program->stablehlo, {}, &cached)
-                        : client_->Compile(program->stablehlo);
+  runtime::CompileOptions compile;
+  compile.num_partitions = mesh_.num_devices();
+  for (int64_t d = 0; d < mesh_.num_devices(); ++d) {
+    compile.device_ids.push_back(client_->devices()[d].id());
+  }
+  absl::StatusOr<runtime::LoadedExecutable> executable = [&] {
+    CpuTimer timer(&thread_cpu_s);
+    return cache_ != nullptr ? cache_->Compile(*client_, program->stablehlo, compile, &cached)
+                             : client_->Compile(program->stablehlo, compile);
+  }();
   if (!executable.ok()) return executable.status();
-  ++compile_stats_.num_programs;
-  if (!cached.hit) ++compile_stats_.num_compilations;
-  compile_stats_.seconds += 1e-9 * static_cast<double>(WallNanoseconds() - start);
-  return LoadedProgram{std::move(*program), std::move(*executable), {}};
+  const double wall_s = 1e-9 * static_cast<double>(WallNanoseconds() - start);
+  std::vector<std::vector<Buffer*>> args(static_cast<size_t>(mesh_.num_devices()));
+  return NewProgram{{*std::move(program), *std::move(executable), std::move(args)},
+                    !cached.hit,
+                    wall_s,
+                    thread_cpu_s};
 }
 
-void Engine::Impl::AddArgs(LoadedProgram& program, std::vector<Buffer>& buffers) {
-  for (Buffer& buffer : buffers) program.args.push_back(&buffer);
+LoadedProgram Engine::Impl::Keep(NewProgram program) {
+  ++compile_stats_.num_programs;
+  if (program.compiled) ++compile_stats_.num_compilations;
+  compile_stats_.seconds += program.wall_s;
+  return std::move(program.loaded);
+}
+
+absl::StatusOr<LoadedProgram> Engine::Impl::BuildNow(absl::StatusOr<compile::Program> program) {
+  MW_ASSIGN_OR_RETURN(NewProgram built, Load(std::move(program)));
+  plugin_s_ += built.thread_cpu_s;
+  return Keep(std::move(built));
+}
+
+void Engine::Impl::AddArg(LoadedProgram& program, DeviceArray& array) {
+  array.shards.resize(program.args.size());
+  for (size_t d = 0; d < program.args.size(); ++d) program.args[d].push_back(&array.shards[d]);
+}
+
+void Engine::Impl::AddArgs(LoadedProgram& program, std::vector<DeviceArray>& arrays) {
+  for (DeviceArray& array : arrays) AddArg(program, array);
+}
+
+void Engine::Impl::FinishArgs(LoadedProgram& program) {
+  if (program.program.has_coordinates) AddArg(program, coordinates_);
 }
 
 MicroPrograms& Engine::Impl::ProgramsFor(BatchShape shape) {
@@ -138,12 +249,18 @@ MicroPrograms& Engine::Impl::ProgramsFor(BatchShape shape) {
   return micro_[shape];
 }
 
-absl::StatusOr<LoadedProgram*> Engine::Impl::First(BatchShape shape) {
+absl::StatusOr<LoadedProgram*> Engine::Impl::First(BatchShape shape,
+                                                   std::optional<NewProgram> built) {
   MicroPrograms& programs = ProgramsFor(shape);
   if (!programs.first) {
-    MW_ASSIGN_OR_RETURN(programs.first, Load(BuildFirstKernel(*model_, options_, shape)));
+    if (built) {
+      programs.first = Keep(*std::move(built));
+    } else {
+      MW_ASSIGN_OR_RETURN(programs.first, BuildNow(BuildFirstKernel(*model_, options_, shape)));
+    }
     AddArgs(*programs.first, weights_);
     AddArgs(*programs.first, batch_);
+    FinishArgs(*programs.first);
   }
   return &*programs.first;
 }
@@ -151,11 +268,16 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::First(BatchShape shape) {
 absl::StatusOr<LoadedProgram*> Engine::Impl::Accum(BatchShape shape) {
   MicroPrograms& programs = ProgramsFor(shape);
   if (!programs.accum) {
-    MW_ASSIGN_OR_RETURN(programs.accum, Load(BuildAccumKernel(*model_, options_, shape)));
-    AddArgs(*programs.accum, weights_);
+    MW_ASSIGN_OR_RETURN(programs.accum, BuildNow(BuildAccumKernel(*model_, options_, shape)));
+    size_t next = 0;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      const bool gathered = !gathered_.empty() && placement_.is_gathered[i];
+      AddArg(*programs.accum, gathered ? gathered_[next++] : weights_[i]);
+    }
     AddArgs(*programs.accum, accumulators_);
-    programs.accum->args.push_back(&sums_);
+    AddArg(*programs.accum, sums_);
     AddArgs(*programs.accum, batch_);
+    FinishArgs(*programs.accum);
   }
   return &*programs.accum;
 }
@@ -163,20 +285,26 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::Accum(BatchShape shape) {
 absl::StatusOr<LoadedProgram*> Engine::Impl::Eval(BatchShape shape) {
   MicroPrograms& programs = ProgramsFor(shape);
   if (!programs.eval) {
-    MW_ASSIGN_OR_RETURN(programs.eval, Load(BuildEvalKernel(*model_, options_, shape)));
+    MW_ASSIGN_OR_RETURN(programs.eval, BuildNow(BuildEvalKernel(*model_, options_, shape)));
     AddArgs(*programs.eval, weights_);
     AddArgs(*programs.eval, batch_);
+    FinishArgs(*programs.eval);
   }
   return &*programs.eval;
 }
 
-absl::StatusOr<LoadedProgram*> Engine::Impl::UpdateProgram() {
+absl::StatusOr<LoadedProgram*> Engine::Impl::UpdateProgram(std::optional<NewProgram> built) {
   if (!update_) {
-    MW_ASSIGN_OR_RETURN(update_, Load(BuildUpdateKernel(params_, options_)));
+    if (built) {
+      update_ = Keep(*std::move(built));
+    } else {
+      MW_ASSIGN_OR_RETURN(update_, BuildNow(BuildUpdateKernel(params_, options_)));
+    }
     AddArgs(*update_, weights_);
     AddArgs(*update_, state_);
     AddArgs(*update_, accumulators_);
-    update_->args.push_back(&sums_);
+    AddArg(*update_, sums_);
+    FinishArgs(*update_);
   }
   return &*update_;
 }
@@ -194,6 +322,7 @@ absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch) co
       CheckTensor("batch tensor", "loss_mask", batch.loss_mask, TensorType(DType::kF32, dims)));
   MW_RETURN_IF_ERROR(CheckTensor("batch tensor", "segment_ids", batch.segment_ids, s32));
   MW_RETURN_IF_ERROR(CheckTensor("batch tensor", "positions", batch.positions, s32));
+  MW_RETURN_IF_ERROR(CheckBatchSplits(dims[0], dims[1], placement_, mesh_));
   return BatchShape{dims[0], dims[1]};
 }
 
@@ -201,7 +330,12 @@ absl::Status Engine::Impl::UploadBatch(const data::Batch& batch) {
   const HostTensor* const tensors[kNumBatchTensors] = {
       &batch.tokens, &batch.targets, &batch.loss_mask, &batch.segment_ids, &batch.positions};
   for (size_t i = 0; i < kNumBatchTensors; ++i) {
-    MW_ASSIGN_OR_RETURN(batch_[i], Upload(*tensors[i], runtime::UploadSemantics::kAsyncCopy));
+    const TensorType type(tensors[i]->dtype(), tensors[i]->dims(), placement_.batch);
+    MW_ASSIGN_OR_RETURN(DeviceArray array,
+                        Upload(*tensors[i], type, runtime::UploadSemantics::kAsyncCopy));
+    // Into the places that the pointer tables know.
+    batch_[i].shards.resize(array.shards.size());
+    std::ranges::move(array.shards, batch_[i].shards.begin());
   }
   return absl::OkStatus();
 }
@@ -211,19 +345,25 @@ absl::Status Engine::Impl::Run(LoadedProgram& program) {
   runtime::ExecuteOptions execute;
   execute.done = &done;
   CpuTimer timer(&plugin_s_);
-  MW_RETURN_IF_ERROR(program.executable.Execute(program.args, execute, &results_));
-  for (Event& event : done) in_flight_.push_back(std::move(event));
+  MW_RETURN_IF_ERROR(program.executable.ExecuteSharded(program.args, execute, &results_));
+  in_flight_.push_back(std::move(done));
   return absl::OkStatus();
 }
 
-void Engine::Impl::TakeResults(size_t begin, std::vector<Buffer>& to) {
-  for (size_t i = 0; i < to.size(); ++i) to[i] = std::move(results_[begin + i]);
+void Engine::Impl::TakeResult(size_t i, DeviceArray& to) {
+  to.shards.resize(results_.size());
+  for (size_t d = 0; d < results_.size(); ++d) to.shards[d] = std::move(results_[d][i]);
+}
+
+void Engine::Impl::TakeResults(size_t begin, std::vector<DeviceArray>& to) {
+  for (size_t i = 0; i < to.size(); ++i) TakeResult(begin + i, to[i]);
 }
 
 absl::Status Engine::Impl::Throttle(size_t most) {
   while (in_flight_.size() > most) {
     CpuTimer timer(&plugin_s_);
-    const absl::Status status = in_flight_.front().Await();
+    absl::Status status;
+    for (const Event& event : in_flight_.front()) status.Update(event.Await());
     in_flight_.pop_front();
     if (!status.ok()) return Poison(status);
   }
@@ -245,7 +385,8 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   // Only accum_kernel donates.
   if (!status.ok()) return first ? status : Poison(status);
   TakeResults(0, accumulators_);
-  sums_ = std::move(results_.back());
+  TakeResult(accumulators_.size(), sums_);
+  if (first) TakeResults(accumulators_.size() + 1, gathered_);
   ++num_micro_batches_;
   num_tokens_ += batch.num_tokens;
   return Throttle(static_cast<size_t>(options_.max_inflight_computations));
@@ -264,7 +405,7 @@ absl::Status Engine::Impl::Update() {
   PendingStep pending;
   {
     CpuTimer timer(&plugin_s_);
-    auto copied = results_.back().ToHostAsync(&pending.values);
+    auto copied = results_[0].back().ToHostAsync(&pending.values);
     if (!copied.ok()) return Poison(copied.status());
     pending.copied = std::move(*copied);
     pending.finished_ns = std::make_shared<std::atomic<int64_t>>(0);
@@ -282,8 +423,12 @@ absl::Status Engine::Impl::Update() {
 }
 
 void Engine::Impl::ClearAccumulated() {
-  for (Buffer& buffer : accumulators_) buffer = Buffer();
-  sums_ = Buffer();
+  const auto clear = [](DeviceArray& array) {
+    for (Buffer& buffer : array.shards) buffer = Buffer();
+  };
+  std::ranges::for_each(accumulators_, clear);
+  std::ranges::for_each(gathered_, clear);
+  clear(sums_);
   num_micro_batches_ = 0;
   num_tokens_ = 0;
 }

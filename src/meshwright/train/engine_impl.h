@@ -38,7 +38,20 @@ class CpuTimer {
 struct LoadedProgram {
   compile::Program program;
   runtime::LoadedExecutable executable;
-  std::vector<runtime::Buffer*> args;  // built once: the buffers' places do not change
+  // By device; built once: the buffers' places do not change.
+  std::vector<std::vector<runtime::Buffer*>> args;
+};
+
+// A tensor on the devices of the mesh: what each of them holds, in their order.
+struct DeviceArray {
+  std::vector<runtime::Buffer> shards;
+};
+
+struct NewProgram {
+  LoadedProgram loaded;
+  bool compiled = false;  // not from the cache
+  double wall_s = 0;
+  double thread_cpu_s = 0;  // in the plugin's calls
 };
 
 struct MicroPrograms {
@@ -67,25 +80,50 @@ class Engine::Impl {
 
   // Remembers an error after which buffers are gone or undefined.
   absl::Status Poison(absl::Status status);
-  absl::StatusOr<runtime::Buffer> Upload(const HostTensor& tensor,
-                                         runtime::UploadSemantics semantics);
-  absl::Status UploadParams(std::vector<HostTensor> params, std::vector<runtime::Buffer>* out);
-  absl::Status ZeroState();
-  absl::StatusOr<LoadedProgram> Load(absl::StatusOr<compile::Program> program);
-  void AddArgs(LoadedProgram& program, std::vector<runtime::Buffer>& buffers);
+  // Puts on each device its part of a tensor of `type`.
+  absl::StatusOr<DeviceArray> Upload(const HostTensor& tensor, const TensorType& type,
+                                     runtime::UploadSemantics semantics);
+  // Gives the devices memory that nobody else sees, and copies other bytes.
+  absl::StatusOr<DeviceArray> Place(HostTensor tensor, const TensorType& type);
+  // The whole tensor of `type`; each part is read once.
+  absl::StatusOr<HostTensor> Read(const DeviceArray& array, const TensorType& type) const;
+  TensorType ParamType(size_t i) const;
+  TensorType StateType(size_t i) const;
+  TensorType AccumulatorType(size_t i) const;
+  TensorType SumsType() const;
+  absl::Status UploadParams(std::vector<HostTensor> params, std::vector<DeviceArray>* out);
+  // OK when `state` has the tensors of this optimizer, and counters that can be.
+  absl::Status CheckState(const EngineState& state) const;
+  // Zeros when `state` is null, else what CheckState has let pass.
+  absl::Status UploadState(const EngineState* state, std::vector<DeviceArray>* out);
+  // Weights and state onto the device.
+  absl::Status Fill(std::vector<HostTensor> params, const EngineState* state);
+  // Compiles or loads; touches nothing that another thread might.
+  absl::StatusOr<NewProgram> Load(absl::StatusOr<compile::Program> program) const;
+  // Counts what Load did.
+  LoadedProgram Keep(NewProgram program);
+  // Both, for a program that the calling thread builds.
+  absl::StatusOr<LoadedProgram> BuildNow(absl::StatusOr<compile::Program> program);
+  void AddArg(LoadedProgram& program, DeviceArray& array);
+  void AddArgs(LoadedProgram& program, std::vector<DeviceArray>& arrays);
+  // The devices' coordinates, where the program takes them.
+  void FinishArgs(LoadedProgram& program);
 
   // The programs of a shape; a further shape than the first is told.
   MicroPrograms& ProgramsFor(BatchShape shape);
-  absl::StatusOr<LoadedProgram*> First(BatchShape shape);
+  // With a program given, it is taken instead of building one.
+  absl::StatusOr<LoadedProgram*> First(BatchShape shape,
+                                       std::optional<NewProgram> built = std::nullopt);
   absl::StatusOr<LoadedProgram*> Accum(BatchShape shape);
   absl::StatusOr<LoadedProgram*> Eval(BatchShape shape);
-  absl::StatusOr<LoadedProgram*> UpdateProgram();
+  absl::StatusOr<LoadedProgram*> UpdateProgram(std::optional<NewProgram> built = std::nullopt);
   absl::StatusOr<BatchShape> CheckBatch(const data::Batch& batch) const;
   absl::Status UploadBatch(const data::Batch& batch);
   absl::Status Run(LoadedProgram& program);
 
   // Moves results [begin, begin + to.size()) into `to`.
-  void TakeResults(size_t begin, std::vector<runtime::Buffer>& to);
+  void TakeResults(size_t begin, std::vector<DeviceArray>& to);
+  void TakeResult(size_t i, DeviceArray& to);
   absl::Status Throttle(size_t most);
   absl::Status FwdBwd(const data::Batch& batch);
   absl::Status Update();
@@ -103,12 +141,18 @@ class Engine::Impl {
   std::vector<nn::ParamSpec> params_;
   std::vector<StateSpec> state_specs_;
 
-  std::vector<runtime::Buffer> weights_;
-  std::vector<runtime::Buffer> state_;
-  std::vector<runtime::Buffer> accumulators_;
-  runtime::Buffer sums_;
-  std::vector<runtime::Buffer> batch_;
-  std::vector<runtime::Buffer> results_;
+  StepPlacement placement_;
+  Mesh mesh_;
+
+  std::vector<DeviceArray> weights_;
+  // The weights that first_kernel gathered for the rest of the update, if it does.
+  std::vector<DeviceArray> gathered_;
+  std::vector<DeviceArray> state_;
+  std::vector<DeviceArray> accumulators_;
+  DeviceArray sums_;
+  std::vector<DeviceArray> batch_;
+  DeviceArray coordinates_;
+  std::vector<std::vector<runtime::Buffer>> results_;  // by device
   int64_t step_ = 0;
   int64_t num_skipped_ = 0;
   int64_t num_micro_batches_ = 0;
@@ -123,7 +167,7 @@ class Engine::Impl {
   CompileStats compile_stats_;
   absl::Status failure_;  // not OK: the engine is unusable
 
-  std::deque<runtime::Event> in_flight_;
+  std::deque<std::vector<runtime::Event>> in_flight_;  // one event per device
   std::deque<PendingStep> pending_;
   std::vector<StepMetrics> finished_;
 };

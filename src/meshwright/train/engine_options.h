@@ -11,6 +11,7 @@
 #include "meshwright/train/loss.h"
 #include "meshwright/train/lr_schedule.h"
 #include "meshwright/train/optimizer.h"
+#include "meshwright/train/placement.h"
 
 namespace mw::train {
 
@@ -28,6 +29,7 @@ struct EngineOptions {
   int64_t skip_step_interval = 128;
   double skip_step_scaling_factor = 6.0;
   int max_inflight_computations = 2;
+  MeshOptions mesh;
   // Told in one sentence what a user should know: a recompilation for a new shape.
   std::function<void(std::string_view)> on_notice;
 

@@ -77,6 +77,37 @@ TEST_F(EngineTest, AStepWithoutTokensChangesNothing) {
   EXPECT_FALSE(SameBits(*engine->Params(), before));
 }
 
+TEST_F(EngineTest, CreateTakesTheStateOfAnother) {
+  const EngineOptions options = TestOptions();
+  const auto engine = Make(options);
+  Ok(engine->FwdBwd(Rows(counts_, 0, 2)));
+  Ok(engine->Update());
+  const auto params = *engine->Params();
+  const EngineState state = *engine->State();
+  auto client = TestClient("cpu");
+  ASSERT_TRUE(client.ok());
+  const auto create = [&](const EngineState& with) {
+    return Engine::Create(*client, SharedTestCache(), model_.get(), params, options, &with);
+  };
+  const auto other = create(state);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ((*other)->step(), 1);
+  ExpectSameTensors(*(*other)->State(), state);
+  for (Engine* each : {engine.get(), other->get()}) {
+    Ok(each->FwdBwd(Rows(counts_, 2, 4)));
+    Ok(each->Update());
+  }
+  EXPECT_TRUE(SameBits(*engine->Params(), *(*other)->Params()));
+  ExpectSameTensors(*engine->State(), *(*other)->State());
+
+  EngineState lacking = state;
+  lacking.tensors.erase("count");
+  EXPECT_EQ(create(lacking).status().code(), absl::StatusCode::kInvalidArgument);
+  lacking = state;
+  lacking.num_skipped_steps = 2;
+  EXPECT_EQ(create(lacking).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(EngineTest, ANonFiniteGradientMovesNothing) {
   const auto engine = Make(TestOptions());
   Ok(engine->FwdBwd(Rows(counts_, 1, 2)));
@@ -171,13 +202,13 @@ TEST_F(EngineTest, WeightsAreUpdatedInPlaceAndNothingIsCompiledTwice) {
   const auto engine = Make(TestOptions());
   Ok(engine->Compile(Rows(counts_, 0, 1)));
   EXPECT_EQ(engine->compile_stats().num_programs, 2);
-  const uintptr_t before = *engine->DeviceParams()[0].UnsafePointer();
+  const uintptr_t before = *engine->DeviceParams()[0]->UnsafePointer();
   for (int i = 0; i < 4; ++i) {
     Ok(engine->FwdBwd(Rows(counts_, i, i + 1)));
     Ok(engine->Update());
   }
   Ok(engine->WaitForAll());
-  EXPECT_EQ(*engine->DeviceParams()[0].UnsafePointer(), before);
+  EXPECT_EQ(*engine->DeviceParams()[0]->UnsafePointer(), before);
   EXPECT_EQ(engine->compile_stats().num_programs, 2);
   Ok(engine->FwdBwd(Rows(counts_, 0, 2)));
   EXPECT_EQ(engine->compile_stats().num_recompilations, 1);

@@ -63,7 +63,8 @@ struct StepMetrics {
   // learning/current_learning_rate, learning/total_weights, learning/step_skipped,
   // learning/num_skipped_steps, learning/z_loss (per token) where it was computed,
   // perf/step_time_seconds, perf/tokens_per_second, perf/host_seconds,
-  // perf/compilations, memory/live_bytes, memory/peak_bytes.
+  // perf/compilations, memory/live_bytes, memory/peak_bytes. (A run adds to the first
+  // record of its process perf/start_seconds and perf/start_cpu_seconds.)
   MetricRecord ToRecord() const;
 };
 

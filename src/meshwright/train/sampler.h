@@ -104,8 +104,8 @@ class Sampler {
   Sampler& operator=(const Sampler&) = delete;
 
   // Continues each prompt num_samples times: sample p * num_samples + s is the s-th of prompt
-  // p. `params` are on device 0 in the order of model->Params(options.model), e.g.
-  // Engine::DeviceParams(); they are only read.
+  // p. `params` are on device 0 in the order of model->Params(options.model); they
+  // are only read.
   // Errors: InvalidArgument for an empty prompt, a token id outside the vocabulary, a prompt
   // that with max_new_tokens exceeds the context, weights that do not fit; Internal when
   // the logits are not finite.

@@ -11,12 +11,14 @@
 #include <utility>
 
 #include "meshwright/base/bad_input.h"
+#include "meshwright/base/process_time.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/data_iterator.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/export_model.h"
 #include "meshwright/train/load_params.h"
+#include "meshwright/train/resume.h"
 #include "meshwright/train/training_data.h"
 
 namespace mw::train {
@@ -49,21 +51,6 @@ absl::Status CheckOutFolder(const std::string& out, bool resume) {
     }
   }
   return CheckWritable(out);
-}
-
-// What must agree for the optimizer state of one to fit the other.
-absl::Status CheckSameModel(const models::ModelConfig& asked, const models::ModelConfig& saved,
-                            const std::string& checkpoint) {
-  if (asked.family == saved.family && asked.vocab_size == saved.vocab_size &&
-      asked.hidden_size == saved.hidden_size && asked.num_layers == saved.num_layers &&
-      asked.num_heads == saved.num_heads && asked.num_kv_heads == saved.num_kv_heads &&
-      asked.mlp_size == saved.mlp_size && asked.tie_word_embeddings == saved.tie_word_embeddings) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(fmt::format(
-      "--model is {} with {} parameters, but the checkpoint {} is {} with {}: resume with the "
-      "model that the run began with",
-      asked.family, asked.NumParameters(), checkpoint, saved.family, saved.NumParameters()));
 }
 
 // Keeps a second run out of a folder for as long as it lives, also when the process is killed.
@@ -105,33 +92,33 @@ class SftRun {
     MW_ASSIGN_OR_RETURN(const OpenedModel asked, OpenModel(options_.model));
     config_.AdaptTo(asked.config);
     MW_RETURN_IF_ERROR(CheckTargetLength(asked.config, config_.data.max_target_length));
-    std::optional<CheckpointState> saved;
-    std::optional<OpenedModel> saved_model;
+    std::optional<SavedRun> saved;
     if (options_.resume) {
       if (io::IsDirectory(options_.out)) MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
-      MW_RETURN_IF_ERROR(FindSaved(asked, &saved, &saved_model));
-      result_.first_step = result_.last_step = saved->engine.step;
-      if (saved->engine.step >= config_.steps) {
-        Note(fmt::format("nothing more to do: {} has {} of {} steps", options_.out,
-                         saved->engine.step, config_.steps));
+      MW_ASSIGN_OR_RETURN(saved, OpenSavedRun(options_.out, asked, config_,
+                                              [this](std::string_view note) { Note(note); }));
+      const int64_t step = saved->state.engine.step;
+      result_.first_step = result_.last_step = step;
+      if (step >= config_.steps) {
+        Note(fmt::format("nothing more to do: {} has {} of {} steps", options_.out, step,
+                         config_.steps));
         return result_;
       }
     }
-    model_ = saved_model ? &*saved_model : &asked;
-    MW_RETURN_IF_ERROR(OpenData(asked, saved ? &*saved : nullptr));
-    MW_ASSIGN_OR_RETURN(engine_, MakeEngine(client_, cache_, *model_, config_, false));
+    model_ = saved ? &saved->model : &asked;
+    MW_RETURN_IF_ERROR(OpenData(asked, saved ? &saved->state : nullptr));
+    if (stop.load()) return Stopped();
+    MW_ASSIGN_OR_RETURN(const data::Batch empty, EmptyBatch(*dataset_, config_));
+    MW_ASSIGN_OR_RETURN(engine_, MakeEngine(client_, cache_, *model_, config_, false,
+                                            saved ? &saved->state.engine : nullptr, &empty));
     if (saved) {
-      MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params,
-                          LoadParams(*model_, engine_->params(), config_.engine.weight_dtype));
-      MW_RETURN_IF_ERROR(engine_->Restore(std::move(params), saved->engine));
-      saved->engine.tensors.clear();
+      saved->state.engine.tensors.clear();
       Note(fmt::format("continuing {} after step {}", options_.out, engine_->step()));
     }
     if (!config_.enable_checkpointing) {
       Note("enable_checkpointing=false: the trained weights will not be saved");
     }
-    MW_ASSIGN_OR_RETURN(const data::Batch empty, EmptyBatch(*dataset_, config_));
-    MW_RETURN_IF_ERROR(engine_->Compile(empty));
+    if (stop.load()) return Stopped();
     if (const absl::Status status = Train(stop); !status.ok()) return RunFailure(status);
     return result_;
   }
@@ -141,20 +128,16 @@ class SftRun {
     if (options_.note) options_.note(sentence);
   }
 
-  absl::Status FindSaved(const OpenedModel& asked, std::optional<CheckpointState>* saved,
-                         std::optional<OpenedModel>* model) {
-    std::vector<std::string> notes;
-    MW_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
-                        FindLatestCheckpoint(options_.out, &notes));
-    for (const std::string& note : notes) Note(note);
-    if (!found) {
-      return absl::FailedPreconditionError(fmt::format(
-          "{} has no checkpoint to resume: leave out --resume to start a run in an empty folder",
-          options_.out));
-    }
-    MW_ASSIGN_OR_RETURN(*saved, LoadCheckpoint(found->dir));
-    MW_ASSIGN_OR_RETURN(*model, OpenModel(found->dir));
-    return CheckSameModel(asked.config, (*model)->config, found->dir);
+  // Everything is there: the weights on the device, the programs, the first batch.
+  void NoteStart() {
+    start_s_ = ProcessAgeSeconds();
+    start_cpu_s_ = ProcessCpuSeconds();
+    Note(fmt::format("ready after {:.2f} s, of which {:.2f} s on cores", start_s_, start_cpu_s_));
+  }
+
+  SftResult Stopped() {
+    result_.stopped = true;
+    return result_;
   }
 
   absl::Status OpenData(const OpenedModel& asked, const CheckpointState* saved) {
@@ -172,19 +155,21 @@ class SftRun {
       }
       MW_ASSIGN_OR_RETURN(const data::DataIteratorState state,
                           data::DataIteratorState::FromJson(json));
-      MW_RETURN_IF_ERROR(source->Restore(state));
+      MW_RETURN_IF_ERROR(ExplainOtherData(source->Restore(state), *saved, config_));
     }
     MW_ASSIGN_OR_RETURN(batches_, data::Prefetch(std::move(source), kPrefetchedBatches));
     return absl::OkStatus();
   }
 
   absl::Status Train(const std::atomic<bool>& stop) {
-    MW_RETURN_IF_ERROR(Measure());
+    MW_RETURN_IF_ERROR(Measure(stop));
     const int64_t first_step = engine_->step();
     bool opened = false;
     while (engine_->step() < config_.steps && !stop.load()) {
       for (int64_t i = 0; i < config_.gradient_accumulation_steps && !stop.load(); ++i) {
         MW_ASSIGN_OR_RETURN(const data::Batch batch, batches_->Next());
+        if (start_s_ == 0) NoteStart();
+        if (options_.before_micro_batch) options_.before_micro_batch(engine_->step(), i);
         MW_RETURN_IF_ERROR(engine_->FwdBwd(batch));
       }
       // Part of an update is given up: the run ends with the last whole one.
@@ -206,7 +191,7 @@ class SftRun {
     result_.last_step = engine_->step();
     result_.stopped = engine_->step() < config_.steps;
     if (opened) MW_RETURN_IF_ERROR(Save());
-    if (!result_.stopped) MW_RETURN_IF_ERROR(Measure());
+    if (!result_.stopped) MW_RETURN_IF_ERROR(Measure(stop));
     return engine_->Close();
   }
 
@@ -237,7 +222,13 @@ class SftRun {
 
   absl::Status Record(const std::vector<StepMetrics>& metrics) {
     for (const StepMetrics& step : metrics) {
-      MW_RETURN_IF_ERROR(recorder_->Record(step.ToRecord()));
+      MetricRecord record = step.ToRecord();
+      if (!start_recorded_) {
+        record.Set("perf/start_seconds", start_s_);
+        record.Set("perf/start_cpu_seconds", start_cpu_s_);
+        start_recorded_ = true;
+      }
+      MW_RETURN_IF_ERROR(recorder_->Record(std::move(record)));
     }
     // A history that nobody reads would be reported as evicted.
     recorder_->History(true);
@@ -270,10 +261,12 @@ class SftRun {
     return absl::OkStatus();
   }
 
-  absl::Status Measure() {
-    if (!eval_dataset_) return absl::OkStatus();
-    MW_ASSIGN_OR_RETURN(const EvalMetrics metrics, Evaluate(*engine_, eval_dataset_, config_));
-    if (options_.on_eval) options_.on_eval(engine_->step(), metrics);
+  absl::Status Measure(const std::atomic<bool>& stop) {
+    if (!eval_dataset_ || stop.load()) return absl::OkStatus();
+    const auto metrics = Evaluate(*engine_, eval_dataset_, config_, &stop);
+    if (absl::IsCancelled(metrics.status()) && stop.load()) return absl::OkStatus();
+    MW_RETURN_IF_ERROR(metrics.status());
+    if (options_.on_eval) options_.on_eval(engine_->step(), *metrics);
     return absl::OkStatus();
   }
 
@@ -291,6 +284,10 @@ class SftRun {
   data::DataIteratorState position_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<MetricsRecorder> recorder_;
+  // From the start of the process to its first step, in the record of that step.
+  double start_s_ = 0;
+  double start_cpu_s_ = 0;
+  bool start_recorded_ = false;
 };
 
 }  // namespace
@@ -302,7 +299,7 @@ absl::StatusOr<SftResult> RunSft(std::shared_ptr<const runtime::Client> client,
 }
 
 absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data::Dataset> dataset,
-                                     const TrainConfig& config) {
+                                     const TrainConfig& config, const std::atomic<bool>* stop) {
   data::DataIteratorOptions options = config.data;
   options.shuffle = false;
   options.num_epochs = 1;
@@ -311,6 +308,7 @@ absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data:
                       data::DataIterator::Create(std::move(dataset), options));
   EvalMetrics total;
   while (true) {
+    if (stop != nullptr && stop->load()) return absl::CancelledError("the evaluation was stopped");
     absl::StatusOr<data::Batch> batch = batches->Next();
     if (absl::IsOutOfRange(batch.status())) return total;
     MW_RETURN_IF_ERROR(batch.status());
@@ -322,16 +320,26 @@ absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data:
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime::Client> client,
                                                    runtime::ExecutableCache* cache,
                                                    const OpenedModel& model,
-                                                   const TrainConfig& config, bool weights_only) {
+                                                   const TrainConfig& config, bool weights_only,
+                                                   const EngineState* state,
+                                                   const data::Batch* compile_for) {
   EngineOptions options = config.engine;
   if (weights_only) {
     options.optimizer.opt_type = "sgd";
     options.optimizer.sgd_momentum = 0;
   }
   MW_RETURN_IF_ERROR(options.Validate());
-  MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params,
-                      LoadParams(model, model.model->Params(options.model), options.weight_dtype));
-  return Engine::Create(std::move(client), cache, model.model.get(), std::move(params), options);
+  const std::vector<nn::ParamSpec> specs = model.model->Params(options.model);
+  const auto load = [&] { return LoadParams(model, specs, options.weight_dtype); };
+  if (compile_for != nullptr) {
+    // A wrong file is told before the compiler has run.
+    MW_RETURN_IF_ERROR(CheckWeights(model, specs));
+    return Engine::CreateCompiled(std::move(client), cache, model.model.get(), load, options,
+                                  *compile_for, state);
+  }
+  MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, load());
+  return Engine::Create(std::move(client), cache, model.model.get(), std::move(params), options,
+                        state);
 }
 
 absl::Status CheckWritable(const std::string& path) {

@@ -34,6 +34,9 @@ struct SftOptions {
   std::function<std::unique_ptr<MetricSink>(int64_t total_steps)> make_console_sink;
   // Told one sentence at a time what a user should know.
   std::function<void(std::string_view)> note;
+  // Told before each micro-batch how many updates are done and which one of its update it
+  // is. Until the first call the run has nothing to lose: its process may just end.
+  std::function<void(int64_t step, int64_t micro_batch)> before_micro_batch;
   // Told the loss on eval_data after `step` updates.
   std::function<void(int64_t step, const EvalMetrics&)> on_eval;
 };
@@ -45,7 +48,8 @@ struct SftResult {
   std::string checkpoint;  // the newest one written; "" = none
 };
 
-// Trains. Once `stop` is true the step under way is finished and saved.
+// Trains. Once `stop` is true, the newest whole update is saved: one that has only some of
+// its micro-batches is given up.
 //
 // Files in `out`: config.yaml, metrics.jsonl, tensorboard/, checkpoints/. Nothing is
 // written there before the first step has succeeded. With the same settings, N steps
@@ -60,16 +64,20 @@ absl::StatusOr<SftResult> RunSft(std::shared_ptr<const runtime::Client> client,
                                  runtime::ExecutableCache* cache, const TrainConfig& config,
                                  const SftOptions& options, const std::atomic<bool>& stop);
 
-// The loss over all of `dataset` once, in file order.
+// The loss over all of `dataset` once, in file order. Errors: Cancelled once `stop` is true.
 absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data::Dataset> dataset,
-                                     const TrainConfig& config);
+                                     const TrainConfig& config,
+                                     const std::atomic<bool>* stop = nullptr);
 
-// An engine for `model` with its weights. With `weights_only` it holds no optimizer
-// state: for looking at losses and gradients.
+// An engine for `model` with its weights, and with `state` where that is given. With
+// `weights_only` it holds no optimizer state: for looking at losses and gradients. With
+// `compile_for` its programs for batches of that shape are compiled meanwhile.
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime::Client> client,
                                                    runtime::ExecutableCache* cache,
                                                    const OpenedModel& model,
-                                                   const TrainConfig& config, bool weights_only);
+                                                   const TrainConfig& config, bool weights_only,
+                                                   const EngineState* state = nullptr,
+                                                   const data::Batch* compile_for = nullptr);
 
 // OK when files can be made in the folder `path`, which need not exist and is left as
 // it was. Errors: those of the file system, with the path.

@@ -1,8 +1,11 @@
 #include "meshwright/train/sft.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -20,6 +23,7 @@ namespace mw::train {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Tells of each record's step.
@@ -57,6 +61,20 @@ class SftTest : public ::testing::Test {
     ASSERT_TRUE(config_.Finish().ok());
   }
   void TearDown() override { fs::remove_all(dir_); }
+
+  // A run of `steps` updates from the start; with `resume` its continuation.
+  absl::StatusOr<SftResult> Run(int64_t steps, bool resume) {
+    config_.steps = steps;
+    EXPECT_TRUE(config_.Finish().ok());
+    options_.resume = resume;
+    return RunSft(client_, SharedTestCache(), config_, options_, stop_);
+  }
+  void Damage(const std::string& path) {
+    std::string bytes = *io::ReadFile(path);
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    fs::remove(path);
+    ASSERT_TRUE(io::WriteFile(path, bytes).ok());
+  }
 
   std::string dir_;
   std::string notes_;
@@ -150,6 +168,166 @@ TEST_F(SftTest, AnotherModelIsNoContinuation) {
   const auto result = RunSft(client_, SharedTestCache(), config_, options_, stop_);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("qwen3"));
+}
+
+TEST_F(SftTest, ADamagedCheckpointIsRefusedWithTheOlderOneThatIsWhole) {
+  config_.checkpoint_period = 1;
+  config_.max_num_checkpoints_to_keep = 0;
+  ASSERT_TRUE(Run(3, false).ok());
+  const std::string folder = options_.out + "/checkpoints/";
+  Damage(folder + "3/model.safetensors");
+  Damage(folder + "2/optimizer.safetensors");
+  const absl::Status refused = Run(4, true).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("3/model.safetensors"),
+                    HasSubstr("; checkpoint 1 of the run is whole: remove " + folder + "3 and " +
+                              folder + "2 to resume from it")));
+  // What the sentence says works.
+  fs::remove_all(folder + "3");
+  fs::remove_all(folder + "2");
+  const auto resumed = Run(4, true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->first_step, 1);
+  EXPECT_EQ(resumed->last_step, 4);
+}
+
+TEST_F(SftTest, DamageWithNothingOlderSaysSo) {
+  ASSERT_TRUE(Run(1, false).ok());
+  Damage(options_.out + "/checkpoints/1/engine_state.json");
+  EXPECT_THAT(std::string(Run(2, true).status().message()),
+              HasSubstr("the run has no older checkpoint that is whole"));
+}
+
+TEST_F(SftTest, AnotherOptimizerStateIsRefusedWithBothValues) {
+  config_.engine.optimizer.sgd_momentum = 0.5;
+  ASSERT_TRUE(Run(1, false).ok());
+  config_.engine.optimizer.opt_type = "sgd";
+  absl::Status refused = Run(2, true).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("opt_type=adamw"), HasSubstr("does not fit opt_type=sgd: resume")));
+
+  config_.engine.optimizer.opt_type = "adamw";
+  config_.engine.skip_step_on_spikes = true;
+  refused = Run(2, true).status();
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("skip_step_on_spikes=false"),
+                                                    HasSubstr("fit skip_step_on_spikes=true:")));
+
+  // What gives the state no other shape may change.
+  config_.engine.skip_step_on_spikes = false;
+  config_.engine.optimizer.sgd_momentum = 0;
+  config_.engine.schedule.learning_rate = 1e-5;
+  EXPECT_TRUE(Run(2, true).ok());
+}
+
+TEST_F(SftTest, AnotherOrderOfTheDataIsRefusedWithBothValues) {
+  ASSERT_TRUE(Run(1, false).ok());
+  config_.data.seed = 9;
+  EXPECT_THAT(std::string(Run(2, true).status().message()),
+              HasSubstr("the run has seed=0, not seed=9: resume with seed=0"));
+  config_.data.seed = 0;
+  ASSERT_TRUE(io::WriteFile(dir_ + "/other.jsonl", "{\"input_ids\": [3, 4, 5]}\n").ok());
+  options_.data = {dir_ + "/other.jsonl"};
+  EXPECT_THAT(std::string(Run(2, true).status().message()), HasSubstr("--data holds other rows"));
+}
+
+TEST_F(SftTest, AnotherSeedOfTheWeightsIsNoContinuation) {
+  ASSERT_TRUE(Run(1, false).ok());
+  for (const char* model : {"random:tiny-llama:2", "random:tiny-llama"}) {
+    options_.model = model;
+    const absl::Status refused = Run(2, true).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()),
+                AllOf(HasSubstr(std::string("--model is ") + model + ","),
+                      HasSubstr("began with random:tiny-llama:1")));
+  }
+  // The run's own weights are as good a model to name as what it began with.
+  options_.model = options_.out;
+  EXPECT_TRUE(Run(2, true).ok());
+}
+
+TEST_F(SftTest, AStopInsideAnUpdateGivesItUp) {
+  config_.gradient_accumulation_steps = 3;
+  options_.out = dir_ + "/straight";
+  ASSERT_TRUE(Run(4, false).ok());
+  options_.out = dir_ + "/stopped";
+  std::vector<std::pair<int64_t, int64_t>> seen;
+  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch) {
+    seen.emplace_back(step, micro_batch);
+    stop_ = step == 2 && micro_batch == 1;
+  };
+  const auto stopped = Run(4, false);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_TRUE(stopped->stopped);
+  EXPECT_EQ(stopped->last_step, 2);
+  EXPECT_EQ(seen.size(), 8u);
+  EXPECT_EQ(seen.back(), (std::pair<int64_t, int64_t>(2, 1)));
+  options_.before_micro_batch = nullptr;
+  stop_ = false;
+  const auto resumed = Run(4, true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->first_step, 2);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    const auto straight = io::ReadFile(dir_ + "/straight/checkpoints/4/" + file);
+    const auto continued = io::ReadFile(dir_ + "/stopped/checkpoints/4/" + file);
+    ASSERT_TRUE(straight.ok() && continued.ok()) << file;
+    EXPECT_EQ(*straight, *continued) << file;
+  }
+}
+
+TEST_F(SftTest, AStopBeforeTheFirstUpdateIsWholeLeavesNothing) {
+  config_.gradient_accumulation_steps = 3;
+  options_.before_micro_batch = [&](int64_t, int64_t) { stop_ = true; };
+  const auto stopped = Run(4, false);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_TRUE(stopped->stopped);
+  EXPECT_EQ(stopped->last_step, 0);
+  EXPECT_FALSE(fs::exists(options_.out));
+}
+
+TEST_F(SftTest, AFolderHasOneRunAtATime) {
+  // A second run that would continue the first while that is at work.
+  absl::Status second;
+  options_.make_console_sink = [&](int64_t) {
+    return std::make_unique<CallingSink>([&](int64_t step) {
+      if (step != 1) return;
+      SftOptions other = options_;
+      other.resume = true;
+      other.make_console_sink = nullptr;
+      second = RunSft(client_, SharedTestCache(), config_, other, stop_).status();
+    });
+  };
+  ASSERT_TRUE(Run(2, false).ok());
+  EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.message()), HasSubstr("another run is writing into"));
+
+  // Two that found an empty folder: the one that gets to its first file later is refused.
+  options_.make_console_sink = nullptr;
+  options_.out = dir_ + "/contended";
+  int held = -1;
+  options_.before_micro_batch = [&](int64_t, int64_t) {
+    if (held >= 0) return;
+    fs::create_directories(options_.out);
+    held = ::open(options_.out.c_str(), O_RDONLY | O_DIRECTORY);
+    ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  };
+  EXPECT_THAT(std::string(Run(2, false).status().message()),
+              HasSubstr("another run is writing into"));
+  EXPECT_TRUE(fs::is_empty(options_.out));
+  ::close(held);
+}
+
+TEST_F(SftTest, ARunThatBeganMeanwhileIsNotOverwritten) {
+  bool nested = false;
+  options_.before_micro_batch = [&](int64_t, int64_t) {
+    if (std::exchange(nested, true)) return;
+    SftOptions other = options_;
+    other.before_micro_batch = nullptr;
+    ASSERT_TRUE(RunSft(client_, SharedTestCache(), config_, other, stop_).ok());
+  };
+  EXPECT_THAT(std::string(Run(2, false).status().message()), HasSubstr("is not empty"));
+  EXPECT_TRUE(LoadCheckpoint(options_.out + "/checkpoints/2").ok());
 }
 
 TEST_F(SftTest, CheckWritableLeavesNoTrace) {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "meshwright/autodiff/gradient.h"
+#include "meshwright/base/status_macros.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/and.h"
 #include "meshwright/ops/broadcast_in_dim.h"
@@ -26,6 +29,7 @@
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/rem.h"
 #include "meshwright/ops/reshape.h"
+#include "meshwright/ops/reshard.h"
 #include "meshwright/ops/select.h"
 #include "meshwright/ops/slice.h"
 #include "meshwright/ops/sqrt.h"
@@ -37,12 +41,17 @@ namespace {
 using graph::Graph;
 using graph::Value;
 
-std::vector<Value> AddWeights(Graph& g, const std::vector<nn::ParamSpec>& params, DType dtype) {
+std::vector<Value> AddWeights(Graph& g, const std::vector<nn::ParamSpec>& params,
+                              const std::vector<DType>& dtypes) {
   std::vector<Value> values;
-  for (const nn::ParamSpec& spec : params) {
-    values.push_back(g.AddParameter(TensorType(dtype, spec.dims), spec.name));
+  for (size_t i = 0; i < params.size(); ++i) {
+    values.push_back(g.AddParameter(TensorType(dtypes[i], params[i].dims), params[i].name));
   }
   return values;
+}
+
+std::vector<Value> AddWeights(Graph& g, const std::vector<nn::ParamSpec>& params, DType dtype) {
+  return AddWeights(g, params, std::vector<DType>(params.size(), dtype));
 }
 
 std::vector<Value> AddAccumulators(Graph& g, const std::vector<nn::ParamSpec>& params) {
@@ -73,6 +82,45 @@ Value Element(Value vector, int64_t i) {
   return ops::Reshape(ops::SliceInDim(vector, 0, i, i + 1), {});
 }
 
+// The weights as the model sees them: those that are gathered ahead are, after the
+// conversion to the compute dtype.
+std::vector<Value> Gather(std::vector<Value> weights, const StepPlacement& placement,
+                          const EngineOptions& options) {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!placement.is_gathered[i]) continue;
+    weights[i] =
+        ops::Reshard(ops::Convert(weights[i], options.model.compute_dtype), placement.gathered[i]);
+  }
+  return weights;
+}
+
+// Float32 zeros that gradients of gathered weights are added to, so that those of a
+// narrower weight are summed in float32; null for the others.
+std::vector<Value> Zeros(Graph& g, const std::vector<nn::ParamSpec>& specs,
+                         const StepPlacement& placement) {
+  std::vector<Value> zeros(specs.size());
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (placement.is_gathered[i]) zeros[i] = ops::Full(g, DType::kF32, specs[i].dims, 0);
+  }
+  return zeros;
+}
+
+// Appends `more` to a list of specs, or `count` times one spec.
+void Append(std::vector<PartitionSpec>& specs, const std::vector<PartitionSpec>& more) {
+  specs.insert(specs.end(), more.begin(), more.end());
+}
+void Append(std::vector<PartitionSpec>& specs, size_t count, const PartitionSpec& spec) {
+  specs.insert(specs.end(), count, spec);
+}
+
+std::vector<PartitionSpec> StateSpecs(const StepPlacement& placement, size_t num_slots,
+                                      size_t num_state) {
+  std::vector<PartitionSpec> specs;
+  for (const PartitionSpec& spec : placement.optimizer) Append(specs, num_slots, spec);
+  specs.resize(num_state);  // counters and history are whole
+  return specs;
+}
+
 // The sums of one micro-batch, the objective first.
 std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& options,
                              const std::vector<nn::ParamSpec>& specs,
@@ -93,7 +141,9 @@ autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
                                          const std::vector<Value>& batch,
                                          const std::vector<Value>& accumulators) {
   Graph forward;
-  const std::vector<Value> forward_weights = AddWeights(forward, specs, options.weight_dtype);
+  std::vector<DType> dtypes;
+  for (const Value& w : weights) dtypes.push_back(w.dtype());
+  const std::vector<Value> forward_weights = AddWeights(forward, specs, dtypes);
   const std::vector<Value> forward_batch = AddBatch(forward, shape);
   forward.SetOutputs(BuildLoss(model, options, specs, forward_weights, forward_batch));
   std::vector<Value> arguments = weights;
@@ -104,7 +154,9 @@ autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
 }
 
 void SetGradientOutputs(Graph& g, const std::vector<nn::ParamSpec>& specs,
-                        std::vector<Value> gradients, Value sums) {
+                        std::vector<Value> gradients, Value sums,
+                        const std::vector<Value>& gathered,
+                        const std::vector<std::string>& gathered_names) {
   std::vector<std::string> names;
   for (size_t i = 0; i < specs.size(); ++i) {
     gradients[i] = ops::Convert(gradients[i], DType::kF32);
@@ -112,6 +164,8 @@ void SetGradientOutputs(Graph& g, const std::vector<nn::ParamSpec>& specs,
   }
   gradients.push_back(sums);
   names.push_back("sums");
+  gradients.insert(gradients.end(), gathered.begin(), gathered.end());
+  names.insert(names.end(), gathered_names.begin(), gathered_names.end());
   g.SetOutputs(std::move(gradients), std::move(names));
 }
 
@@ -169,7 +223,10 @@ struct UpdateInputs {
 
 // What the step is about to do to the weights, and what it reports.
 void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const EngineOptions& options,
-                 Optimizer& optimizer, const UpdateInputs& in) {
+                 const StepPlacement& placement, Optimizer& optimizer, const UpdateInputs& inputs) {
+  UpdateInputs in = inputs;
+  const bool on_mesh = !options.mesh.partition.mesh.empty();
+  if (on_mesh) in.sums = ops::Reshard(in.sums, {});
   const size_t num_slots = optimizer.slots().size();
   const size_t count_at = params.size() * num_slots;
   const Value count = in.state[count_at];
@@ -181,11 +238,29 @@ void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const Engin
   const Value scale =
       ops::Select(has_tokens, ops::Div(ops::FullLike(denominator, 1), denominator), zero);
   std::vector<Value> gradients;
-  Value sum_of_squares = zero;
-  for (const Value accumulator : in.accumulators) {
-    const Value mean = ops::Mul(accumulator, ops::BroadcastLike(scale, accumulator));
+  // Squares of gradients that the same axes shard are added up on each device first: one
+  // reduction of a scalar for each set of axes, and each element counts once.
+  std::vector<std::pair<std::set<std::string>, Value>> squares;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const Value accumulator = in.accumulators[i];
+    Value mean = ops::Mul(accumulator, ops::BroadcastLike(scale, accumulator));
+    if (on_mesh) mean = ops::Reshard(mean, placement.optimizer[i]);
     gradients.push_back(ops::Convert(ops::Convert(mean, options.grad_dtype), DType::kF32));
-    sum_of_squares = ops::Add(sum_of_squares, SumOfSquares(gradients.back()));
+    std::set<std::string> axes;
+    for (const auto& dim : placement.optimizer[i].dims) axes.insert(dim.begin(), dim.end());
+    const Value square = SumOfSquares(gradients.back());
+    const auto it =
+        std::ranges::find_if(squares, [&](const auto& group) { return group.first == axes; });
+    if (it == squares.end()) {
+      squares.emplace_back(std::move(axes), ops::Add(zero, square));
+    } else {
+      it->second = ops::Add(it->second, square);
+    }
+  }
+  Value sum_of_squares = zero;
+  for (const auto& [axes, sum] : squares) {
+    const Value whole = on_mesh ? ops::Reshard(sum, {}) : sum;
+    sum_of_squares = squares.size() == 1 ? whole : ops::Add(sum_of_squares, whole);
   }
   const Value norm = ops::Sqrt(sum_of_squares);
   Value clipped_norm = norm;
@@ -272,58 +347,138 @@ std::vector<StateSpec> UpdateState(const std::vector<nn::ParamSpec>& params,
   return state;
 }
 
+absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const EngineOptions& options,
+                                        std::set<std::string>* notes) {
+  MW_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
+                      CreateOptimizer(options.optimizer));
+  return PlaceStep(model.Params(options.model), options.mesh, !optimizer->slots().empty(), notes);
+}
+
 absl::StatusOr<compile::Program> BuildFirstKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape) {
-  return compile::BuildProgram("first_kernel", [&](Graph& g) {
-    const std::vector<nn::ParamSpec> specs = model.Params(options.model);
-    const std::vector<Value> weights = AddWeights(g, specs, options.weight_dtype);
-    const std::vector<Value> batch = AddBatch(g, shape);
-    auto result = BuildMicroBatch(g, model, options, shape, specs, weights, batch, {});
-    SetGradientOutputs(g, specs, std::move(result.gradients), Pack(result.outputs));
-  });
+  MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
+  MW_RETURN_IF_ERROR(
+      CheckBatchSplits(shape.rows, shape.tokens, placement, options.mesh.partition.mesh));
+  return compile::BuildProgram(
+      "first_kernel",
+      [&](Graph& g) {
+        const std::vector<nn::ParamSpec> specs = model.Params(options.model);
+        const std::vector<Value> weights = AddWeights(g, specs, options.weight_dtype);
+        const std::vector<Value> batch = AddBatch(g, shape);
+        const std::vector<Value> seen = Gather(weights, placement, options);
+        auto result = BuildMicroBatch(g, model, options, shape, specs, seen, batch,
+                                      Zeros(g, specs, placement));
+        compile::Boundary boundary;
+        boundary.inputs = placement.params;
+        Append(boundary.inputs, batch.size(), placement.batch);
+        boundary.weights.assign(specs.size(), true);
+        boundary.outputs = placement.accumulators;
+        boundary.outputs.push_back(placement.sums);
+        std::vector<Value> gathered;
+        std::vector<std::string> names;
+        if (options.mesh.gather_parameters == GatherParameters::kUpdate) {
+          for (size_t i = 0; i < specs.size(); ++i) {
+            if (!placement.is_gathered[i]) continue;
+            gathered.push_back(seen[i]);
+            names.push_back(specs[i].name);
+            boundary.outputs.push_back(placement.gathered[i]);
+          }
+        }
+        SetGradientOutputs(g, specs, std::move(result.gradients), Pack(result.outputs), gathered,
+                           names);
+        return boundary;
+      },
+      options.mesh.partition);
 }
 
 absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape) {
-  return compile::BuildProgram("accum_kernel", [&](Graph& g) {
-    const std::vector<nn::ParamSpec> specs = model.Params(options.model);
-    const std::vector<Value> weights = AddWeights(g, specs, options.weight_dtype);
-    const std::vector<Value> accumulators = AddAccumulators(g, specs);
-    const Value sums = g.AddParameter(TensorType(DType::kF32, {kNumLossSums}), "sums");
-    const std::vector<Value> batch = AddBatch(g, shape);
-    auto result = BuildMicroBatch(g, model, options, shape, specs, weights, batch, accumulators);
-    SetGradientOutputs(g, specs, std::move(result.gradients), ops::Add(sums, Pack(result.outputs)));
-    const int n = static_cast<int>(specs.size());
-    for (int i = 0; i < n; ++i) g.Donate(n + i, i);
-  });
+  MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
+  MW_RETURN_IF_ERROR(
+      CheckBatchSplits(shape.rows, shape.tokens, placement, options.mesh.partition.mesh));
+  return compile::BuildProgram(
+      "accum_kernel",
+      [&](Graph& g) {
+        const std::vector<nn::ParamSpec> specs = model.Params(options.model);
+        const bool kept = options.mesh.gather_parameters == GatherParameters::kUpdate;
+        std::vector<DType> dtypes(specs.size(), options.weight_dtype);
+        for (size_t i = 0; kept && i < specs.size(); ++i) {
+          if (placement.is_gathered[i]) dtypes[i] = options.model.compute_dtype;
+        }
+        std::vector<Value> weights = AddWeights(g, specs, dtypes);
+        const std::vector<Value> accumulators = AddAccumulators(g, specs);
+        const Value sums = g.AddParameter(TensorType(DType::kF32, {kNumLossSums}), "sums");
+        const std::vector<Value> batch = AddBatch(g, shape);
+        if (!kept) weights = Gather(std::move(weights), placement, options);
+        auto result =
+            BuildMicroBatch(g, model, options, shape, specs, weights, batch, accumulators);
+        SetGradientOutputs(g, specs, std::move(result.gradients),
+                           ops::Add(sums, Pack(result.outputs)), {}, {});
+        const int n = static_cast<int>(specs.size());
+        for (int i = 0; i < n; ++i) g.Donate(n + i, i);
+        compile::Boundary boundary;
+        boundary.inputs = kept ? placement.gathered : placement.params;
+        Append(boundary.inputs, placement.accumulators);
+        boundary.inputs.push_back(placement.sums);
+        Append(boundary.inputs, batch.size(), placement.batch);
+        boundary.weights.assign(specs.size(), true);
+        boundary.outputs = placement.accumulators;
+        boundary.outputs.push_back(placement.sums);
+        return boundary;
+      },
+      options.mesh.partition);
 }
 
 absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
                                                  const EngineOptions& options, BatchShape shape) {
-  return compile::BuildProgram("eval_kernel", [&](Graph& g) {
-    const std::vector<nn::ParamSpec> specs = model.Params(options.model);
-    const std::vector<Value> weights = AddWeights(g, specs, options.weight_dtype);
-    const std::vector<Value> batch = AddBatch(g, shape);
-    g.SetOutputs({Pack(BuildLoss(model, options, specs, weights, batch))}, {"sums"});
-  });
+  MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
+  MW_RETURN_IF_ERROR(
+      CheckBatchSplits(shape.rows, shape.tokens, placement, options.mesh.partition.mesh));
+  return compile::BuildProgram(
+      "eval_kernel",
+      [&](Graph& g) {
+        const std::vector<nn::ParamSpec> specs = model.Params(options.model);
+        const std::vector<Value> weights = AddWeights(g, specs, options.weight_dtype);
+        const std::vector<Value> batch = AddBatch(g, shape);
+        g.SetOutputs({Pack(BuildLoss(model, options, specs, weights, batch))}, {"sums"});
+        compile::Boundary boundary;
+        boundary.inputs = placement.params;
+        Append(boundary.inputs, batch.size(), placement.batch);
+        boundary.weights.assign(specs.size(), true);
+        return boundary;  // the sums are whole
+      },
+      options.mesh.partition);
 }
 
 absl::StatusOr<compile::Program> BuildUpdateKernel(const std::vector<nn::ParamSpec>& params,
                                                    const EngineOptions& options) {
-  auto optimizer = CreateOptimizer(options.optimizer);
-  if (!optimizer.ok()) return optimizer.status();
-  return compile::BuildProgram("update_kernel", [&](Graph& g) {
-    UpdateInputs in;
-    in.weights = AddWeights(g, params, options.weight_dtype);
-    for (const StateSpec& spec : UpdateState(params, options)) {
-      in.state.push_back(g.AddParameter(spec.type, spec.name));
-    }
-    in.accumulators = AddAccumulators(g, params);
-    in.sums = g.AddParameter(TensorType(DType::kF32, {kNumLossSums}), "sums");
-    BuildUpdate(g, params, options, **optimizer, in);
-    const int donated = static_cast<int>(in.weights.size() + in.state.size());
-    for (int i = 0; i < donated; ++i) g.Donate(i, i);
-  });
+  MW_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
+                      CreateOptimizer(options.optimizer));
+  MW_ASSIGN_OR_RETURN(const StepPlacement placement,
+                      PlaceStep(params, options.mesh, !optimizer->slots().empty()));
+  return compile::BuildProgram(
+      "update_kernel",
+      [&](Graph& g) {
+        UpdateInputs in;
+        in.weights = AddWeights(g, params, options.weight_dtype);
+        for (const StateSpec& spec : UpdateState(params, options)) {
+          in.state.push_back(g.AddParameter(spec.type, spec.name));
+        }
+        in.accumulators = AddAccumulators(g, params);
+        in.sums = g.AddParameter(TensorType(DType::kF32, {kNumLossSums}), "sums");
+        BuildUpdate(g, params, options, placement, *optimizer, in);
+        const int donated = static_cast<int>(in.weights.size() + in.state.size());
+        for (int i = 0; i < donated; ++i) g.Donate(i, i);
+        compile::Boundary boundary;
+        boundary.inputs = placement.params;
+        Append(boundary.inputs, StateSpecs(placement, optimizer->slots().size(), in.state.size()));
+        boundary.outputs = boundary.inputs;
+        boundary.outputs.emplace_back();  // the metrics are whole
+        Append(boundary.inputs, placement.accumulators);
+        boundary.inputs.push_back(placement.sums);
+        return boundary;
+      },
+      options.mesh.partition);
 }
 
 }  // namespace mw::train

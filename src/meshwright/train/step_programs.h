@@ -8,18 +8,23 @@
 //             skip_step_on_spikes history f32 [2, interval], history_count s32
 //   metrics   f32 [kNumStepMetrics], see StepMetric
 //
-//   first_kernel   weights, batch                         → accumulators, sums
+//   first_kernel   weights, batch                         → accumulators, sums, gathered
 //   accum_kernel   weights, accumulators*, sums, batch    → accumulators, sums
 //   update_kernel  weights*, state*, accumulators, sums   → weights, state, metrics
 //   eval_kernel    weights, batch                         → sums
 //
 // * donated: the output of the same name takes over the buffer. Weights have
 // weight_dtype, accumulators and slots are f32 whatever it is. `sums` is not donated,
-// since the host may still be reading it.
+// since the host may still be reading it. Under gather_parameters=update first_kernel also
+// returns the weights that it gathered, in the compute dtype, and accum_kernel takes them
+// in place of those; else `gathered` is empty.
+//
+// On a mesh everything lies as StepPlacement says, the metrics are whole.
 #ifndef MESHWRIGHT_TRAIN_STEP_PROGRAMS_H_
 #define MESHWRIGHT_TRAIN_STEP_PROGRAMS_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,6 +66,10 @@ struct StateSpec {
 // In the order of update_kernel. Everything starts as zeros.
 std::vector<StateSpec> UpdateState(const std::vector<nn::ParamSpec>& params,
                                    const EngineOptions& options);
+
+// Where everything lies. Errors: those of PlaceStep.
+absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const EngineOptions& options,
+                                        std::set<std::string>* notes = nullptr);
 
 // Errors: the GraphError of whatever does not fit.
 absl::StatusOr<compile::Program> BuildFirstKernel(const models::Model& model,

@@ -1,0 +1,74 @@
+#include "meshwright/train/mesh_settings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/status_macros.h"
+#include "meshwright/spmd/rule_set.h"
+
+namespace mw::train {
+namespace {
+
+absl::StatusOr<size_t> Choice(const char* key, const std::string& value,
+                              const std::vector<std::string>& known) {
+  const auto it = std::ranges::find(known, value);
+  if (it != known.end()) return static_cast<size_t>(it - known.begin());
+  return absl::InvalidArgumentError(fmt::format("{} \"{}\" is unknown{}; it can be {}", key, value,
+                                                NearestNote(value, known), fmt::join(known, ", ")));
+}
+
+absl::Status ParseReduceGradients(const std::string& text,
+                                  std::map<std::string, ReduceGradients>* out) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t equals = part.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(fmt::format(
+          "reduce_gradients part \"{}\" is not AXIS=WHEN, as in data=update,fsdp=micro_batch",
+          part));
+    }
+    MW_ASSIGN_OR_RETURN(const size_t when, Choice("reduce_gradients", part.substr(equals + 1),
+                                                  {"micro_batch", "update"}));
+    (*out)[part.substr(0, equals)] =
+        when == 0 ? ReduceGradients::kMicroBatch : ReduceGradients::kUpdate;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
+  MeshOptions options;
+  MW_ASSIGN_OR_RETURN(std::vector<MeshAxis> axes, Mesh::ParseAxes(mesh));
+  if (axes.empty() && num_devices > 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("there are {} devices and no mesh to use them; give one, e.g. --mesh data={}",
+                    num_devices, num_devices));
+  }
+  MW_ASSIGN_OR_RETURN(options.partition.mesh, Mesh::Create(std::move(axes), num_devices));
+  MW_ASSIGN_OR_RETURN(spmd::RuleSet rules, spmd::LoadRuleSet(custom_mesh_and_rule));
+  options.partition.rules = std::move(rules.rules);
+  options.rule_set = custom_mesh_and_rule;
+  MW_ASSIGN_OR_RETURN(const size_t mode, Choice("shard_mode", shard_mode, {"explicit", "auto"}));
+  if (mode == 1) {
+    return absl::UnimplementedError(
+        "shard_mode=auto is not available in this version; it can be explicit");
+  }
+  MW_ASSIGN_OR_RETURN(const size_t fallback,
+                      Choice("sharding_fallback", sharding_fallback, {"error", "replicate"}));
+  options.partition.replicate_indivisible = fallback == 1;
+  MW_ASSIGN_OR_RETURN(const size_t gather, Choice("gather_parameters", gather_parameters,
+                                                  {"layer", "micro_batch", "update"}));
+  options.gather_parameters = static_cast<GatherParameters>(gather);
+  MW_RETURN_IF_ERROR(ParseReduceGradients(reduce_gradients, &options.reduce_gradients));
+  options.shard_optimizer_over_data = shard_optimizer_over_data;
+  return options;
+}
+
+}  // namespace mw::train

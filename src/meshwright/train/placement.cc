@@ -1,0 +1,212 @@
+#include "meshwright/train/placement.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "meshwright/base/status_macros.h"
+
+namespace mw::train {
+namespace {
+
+using Axes = std::vector<std::string>;
+
+bool Contains(const Axes& axes, const std::string& axis) {
+  return std::ranges::find(axes, axis) != axes.end();
+}
+
+bool Shards(const PartitionSpec& spec, const std::string& axis) {
+  return std::ranges::any_of(spec.dims, [&](const Axes& axes) { return Contains(axes, axis); });
+}
+
+// Without the axes for which `drop` holds.
+template <typename Drop>
+PartitionSpec Without(PartitionSpec spec, const Drop& drop) {
+  for (Axes& axes : spec.dims) std::erase_if(axes, drop);
+  return spec;
+}
+
+absl::StatusOr<PartitionSpec> ParamPlace(const nn::ParamSpec& param, const MeshOptions& options,
+                                         std::set<std::string>* notes) {
+  const Mesh& mesh = options.partition.mesh;
+  PartitionSpec spec = options.partition.rules.Resolve(param.axes, mesh);
+  for (size_t d = 0; d < spec.dims.size(); ++d) {
+    const int64_t parts = mesh.Size(spec.dims[d]);
+    if (param.dims[d] % parts == 0) continue;
+    const std::string what =
+        fmt::format("parameter {} {}: dim {} ({}) of size {} is not a multiple of {} ({})",
+                    param.name, DimsToString(param.dims), d, param.axes[d], param.dims[d], parts,
+                    fmt::join(spec.dims[d], " x "));
+    if (!options.partition.replicate_indivisible) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}; use axis sizes that divide it, or sharding_fallback=replicate to keep "
+                      "the dim whole",
+                      what));
+    }
+    if (notes != nullptr) notes->insert(what + "; kept whole");
+    spec.dims[d].clear();
+  }
+  return Canonical(spec, mesh);
+}
+
+absl::Status CheckAxes(const std::vector<nn::ParamSpec>& params, const MeshOptions& options,
+                       const StepPlacement& placement) {
+  for (const MeshAxis& axis : options.partition.mesh.axes()) {
+    if (axis.size == 1) continue;
+    if (axis.name == "stage") {
+      return absl::UnimplementedError(fmt::format(
+          "mesh axis stage={} asks for pipeline parallelism, which is not available; use data, "
+          "fsdp or tensor",
+          axis.size));
+    }
+    bool used = Shards(placement.batch, axis.name);
+    // A rule that a dim was too small for counts as a use: the fallback was asked for.
+    for (const nn::ParamSpec& param : params) {
+      used = used ||
+             Shards(options.partition.rules.Resolve(param.axes, options.partition.mesh), axis.name);
+    }
+    if (!used) {
+      return absl::InvalidArgumentError(
+          fmt::format("mesh axis {}={} shards nothing by the rules {}; leave it out or choose "
+                      "rules that use it",
+                      axis.name, axis.size, options.rule_set));
+    }
+  }
+  for (const auto& [axis, when] : options.reduce_gradients) {
+    if (!options.partition.mesh.Has(axis)) {
+      return absl::InvalidArgumentError(
+          fmt::format("reduce_gradients names axis {}, which mesh \"{}\" does not have", axis,
+                      options.partition.mesh.ToString()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckZero1(const MeshOptions& options, const StepPlacement& placement,
+                        bool optimizer_has_state) {
+  if (!options.shard_optimizer_over_data) return absl::OkStatus();
+  const Mesh& mesh = options.partition.mesh;
+  if (mesh.Size("data") == 1) {
+    return absl::InvalidArgumentError(fmt::format(
+        "shard_optimizer_over_data needs a data axis greater than 1, but the mesh is \"{}\"; use "
+        "mesh data=N, or leave it off",
+        mesh.ToString()));
+  }
+  if (!optimizer_has_state) {
+    return absl::InvalidArgumentError(
+        "shard_optimizer_over_data shards the optimizer's moments, and this optimizer has none; "
+        "use opt_type=adamw or sgd_momentum, or leave it off");
+  }
+  for (const MeshAxis& axis : mesh.axes()) {
+    const bool shards_weights = std::ranges::any_of(
+        placement.params, [&](const PartitionSpec& spec) { return Shards(spec, axis.name); });
+    if (axis.size > 1 && shards_weights && Shards(placement.batch, axis.name)) {
+      return absl::InvalidArgumentError(
+          fmt::format("shard_optimizer_over_data cannot be used with {}={}, which shards weights "
+                      "and optimizer state already; leave it off",
+                      axis.name, axis.size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+PartitionSpec AddDataToSharding(const Dims& dims, PartitionSpec spec, const Mesh& mesh) {
+  if (Shards(spec, "data") || mesh.Size("data") == 1) return spec;
+  spec.dims.resize(std::max(spec.dims.size(), dims.size()));
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (dims[d] % (mesh.Size(spec.dims[d]) * mesh.Size("data")) != 0) continue;
+    spec.dims[d].push_back("data");
+    break;
+  }
+  return Canonical(spec, mesh);
+}
+
+absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params,
+                                        const MeshOptions& options, bool optimizer_has_state,
+                                        std::set<std::string>* notes) {
+  const Mesh& mesh = options.partition.mesh;
+  StepPlacement placement;
+  placement.batch = Canonical(
+      options.partition.rules.Resolve({"activation_batch", "activation_length"}, mesh), mesh);
+  for (const Axes& axes : placement.batch.dims) {
+    placement.sums.unreduced.insert(placement.sums.unreduced.end(), axes.begin(), axes.end());
+  }
+  placement.sums = Canonical(placement.sums, mesh);
+  for (const nn::ParamSpec& param : params) {
+    MW_ASSIGN_OR_RETURN(PartitionSpec spec, ParamPlace(param, options, notes));
+    placement.params.push_back(std::move(spec));
+  }
+  MW_RETURN_IF_ERROR(CheckAxes(params, options, placement));
+  MW_RETURN_IF_ERROR(CheckZero1(options, placement, optimizer_has_state));
+
+  const auto splits_batch = [&](const std::string& axis) { return Shards(placement.batch, axis); };
+  const bool gathers = std::ranges::any_of(placement.params, [&](const PartitionSpec& spec) {
+    return std::ranges::any_of(mesh.axes(), [&](const MeshAxis& axis) {
+      return splits_batch(axis.name) && Shards(spec, axis.name);
+    });
+  });
+  if (options.gather_parameters != GatherParameters::kLayer && !gathers) {
+    return absl::InvalidArgumentError(fmt::format(
+        "gather_parameters has nothing to gather: on mesh \"{}\" no axis of the batch shards the "
+        "weights by the rules {}; leave it off, or use an fsdp axis",
+        mesh.ToString(), options.rule_set));
+  }
+  for (size_t i = 0; i < params.size(); ++i) {
+    const PartitionSpec& spec = placement.params[i];
+    PartitionSpec gathered = Canonical(Without(spec, splits_batch), mesh);
+    placement.is_gathered.push_back(options.gather_parameters != GatherParameters::kLayer &&
+                                    !(gathered == spec));
+    placement.gathered.push_back(placement.is_gathered.back() ? std::move(gathered) : spec);
+
+    const auto deferred = [&](const std::string& axis) {
+      const auto it = options.reduce_gradients.find(axis);
+      if (it != options.reduce_gradients.end()) return it->second == ReduceGradients::kUpdate;
+      return !Shards(spec, axis);
+    };
+    PartitionSpec accumulator = spec;
+    for (const MeshAxis& axis : mesh.axes()) {
+      if (axis.size == 1 || !deferred(axis.name)) continue;
+      // An axis that shards this weight but not the batch sums nothing.
+      if (Shards(spec, axis.name) && !splits_batch(axis.name)) continue;
+      accumulator.unreduced.push_back(axis.name);
+    }
+    accumulator = Without(accumulator, [&](const std::string& axis) {
+      return Contains(accumulator.unreduced, axis);
+    });
+    placement.accumulators.push_back(Canonical(accumulator, mesh));
+    placement.optimizer.push_back(
+        options.shard_optimizer_over_data ? AddDataToSharding(params[i].dims, spec, mesh) : spec);
+  }
+  for (const auto& [axis, when] : options.reduce_gradients) {
+    if (mesh.Size(axis) > 1 && !splits_batch(axis)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "reduce_gradients names axis {}, which does not split the batch by the rules {}: no "
+          "gradient is summed over it",
+          axis, options.rule_set));
+    }
+  }
+  return placement;
+}
+
+absl::Status CheckBatchSplits(int64_t rows, int64_t tokens, const StepPlacement& placement,
+                              const Mesh& mesh) {
+  const auto check = [&](const char* what, const char* remedy, int64_t size,
+                         size_t dim) -> absl::Status {
+    if (dim >= placement.batch.dims.size()) return absl::OkStatus();
+    const Axes& axes = placement.batch.dims[dim];
+    if (size % mesh.Size(axes) == 0) return absl::OkStatus();
+    std::vector<std::string> sizes;
+    for (const std::string& axis : axes)
+      sizes.push_back(fmt::format("{}={}", axis, mesh.Size(axis)));
+    return absl::InvalidArgumentError(
+        fmt::format("a micro-batch has {} {}, which do not split evenly over {} ({} parts); {}",
+                    size, what, fmt::join(sizes, " x "), mesh.Size(axes), remedy));
+  };
+  MW_RETURN_IF_ERROR(check("rows", "make batch_size a multiple of it", rows, 0));
+  return check("tokens a row", "make max_target_length a multiple of it", tokens, 1);
+}
+
+}  // namespace mw::train

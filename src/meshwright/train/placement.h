@@ -1,0 +1,71 @@
+// StepPlacement: how everything that a training step keeps lies on the mesh.
+#ifndef MESHWRIGHT_TRAIN_PLACEMENT_H_
+#define MESHWRIGHT_TRAIN_PLACEMENT_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "meshwright/compile/program.h"
+#include "meshwright/core/mesh.h"
+#include "meshwright/nn/param.h"
+
+namespace mw::train {
+
+// When weights that the batch's axes shard are gathered.
+enum class GatherParameters {
+  kLayer,       // in the layer that uses them, again in the backward pass
+  kMicroBatch,  // at the start of each micro-batch
+  kUpdate,      // by the first micro-batch, in the compute dtype, for all of the update
+};
+// When gradients are summed over an axis.
+enum class ReduceGradients {
+  kMicroBatch,
+  kUpdate,  // the accumulators hold each device's own sum until then
+};
+
+struct MeshOptions {
+  compile::PartitionOptions partition;
+  // For messages.
+  std::string rule_set = "default";
+  GatherParameters gather_parameters = GatherParameters::kLayer;
+  // Axes that are not named: kMicroBatch where they shard the weights, else kUpdate.
+  std::map<std::string, ReduceGradients> reduce_gradients;
+  // Zero-1: optimizer state sharded over `data`.
+  bool shard_optimizer_over_data = false;
+};
+
+struct StepPlacement {
+  std::vector<PartitionSpec> params;  // the weights between updates
+  // The weights as the model sees them, and which of them were gathered for it.
+  std::vector<PartitionSpec> gathered;
+  std::vector<bool> is_gathered;
+  std::vector<PartitionSpec> accumulators;
+  std::vector<PartitionSpec> optimizer;  // parameter-shaped state
+  PartitionSpec batch;                   // of [B, T]
+  PartitionSpec sums;                    // unreduced over the batch's axes
+};
+
+// Errors: InvalidArgument for what cannot hold, in one sentence with a remedy: a dim of a
+// parameter that its axes do not divide (without replicate_indivisible, which adds to
+// `notes` instead), a mesh axis that no rule uses, settings of an axis that is not there
+// or that do not fit each other, Zero-1 without data > 1 or with sharded weights.
+absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params,
+                                        const MeshOptions& options, bool optimizer_has_state,
+                                        std::set<std::string>* notes = nullptr);
+
+// `spec` with `data` added to the first dim that it divides beyond what shards it. A spec
+// that has `data`, a scalar, or a tensor of which no dim divides comes back as it is.
+PartitionSpec AddDataToSharding(const Dims& dims, PartitionSpec spec, const Mesh& mesh);
+
+// Errors: InvalidArgument when `rows` rows of `tokens` tokens do not split evenly over the
+// axes of the batch, with the numbers.
+absl::Status CheckBatchSplits(int64_t rows, int64_t tokens, const StepPlacement& placement,
+                              const Mesh& mesh);
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_PLACEMENT_H_
