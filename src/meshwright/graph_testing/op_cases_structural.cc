@@ -173,6 +173,18 @@ void AddJoinAndOrder(std::vector<OpCase>* cases) {
     return std::vector{ops::Einsum("td,df->tf", in[0], in[1])};
   };
   cases->push_back(dot);
+  dot.name = "tokens of rows";
+  dot.inputs = {F32({2, 4, 3}), F32({5, 3})};
+  dot.build = [](Graph&, const std::vector<Value>& in) {
+    return std::vector{ops::Einsum("btd,fd->btf", in[0], in[1])};
+  };
+  cases->push_back(dot);
+  dot.name = "contracted in another order";
+  dot.inputs = {F32({2, 4, 3, 2}), F32({3, 4, 2, 5})};
+  dot.build = [](Graph&, const std::vector<Value>& in) {
+    return std::vector{ops::Einsum("bctd,tcbf->df", in[0], in[1])};
+  };
+  cases->push_back(dot);
 }
 
 void AddCreation(std::vector<OpCase>* cases) {
