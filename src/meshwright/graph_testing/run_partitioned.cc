@@ -11,14 +11,15 @@
 #include "meshwright/spmd/partition.h"
 
 namespace mw {
-namespace {
 
-absl::StatusOr<std::shared_ptr<runtime::Client>> MeshClient() {
+absl::StatusOr<std::shared_ptr<runtime::Client>> TestMeshClient() {
   // Never destroyed: plugins keep threads that outlive static destructors.
   static auto* const client = new absl::StatusOr<std::shared_ptr<runtime::Client>>(
       runtime::Client::Create(runtime::DeviceSpec{"cpu", 8}));
   return *client;
 }
+
+namespace {
 
 // As ShardOf, but with parts of an unreduced tensor that are wrong to use as the whole
 // or to multiply with each other: twice the value, minus the value, zeros.
@@ -55,7 +56,7 @@ absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
   } catch (const GraphError& error) {
     return error.ToStatus();
   }
-  MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, MeshClient());
+  MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestMeshClient());
   runtime::CompileOptions compile;
   compile.num_partitions = num_devices;
   for (int64_t d = 0; d < num_devices; ++d) {
@@ -90,7 +91,6 @@ absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
   run.census = spmd::TakeCensus(*program.local.graph);
   for (size_t i = 0; i < program.placed->outputs().size(); ++i) {
     const TensorType& type = program.placed->outputs()[i].type();
-    // Replicas must hold the same bits.
     std::vector<HostTensor> parts;
     for (const int64_t d : DevicesToRead(type, mesh)) {
       MW_ASSIGN_OR_RETURN(HostTensor part, results[d][i].ToHost());

@@ -2,14 +2,19 @@
 #ifndef MESHWRIGHT_GRAPH_TESTING_RUN_PARTITIONED_H_
 #define MESHWRIGHT_GRAPH_TESTING_RUN_PARTITIONED_H_
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "meshwright/core/host_tensor.h"
+#include "meshwright/runtime/client.h"
 #include "meshwright/spmd/census.h"
 #include "meshwright/spmd/propagate.h"
 
 namespace mw {
+
+// The process's client of eight virtual CPU devices; created on the first call.
+absl::StatusOr<std::shared_ptr<runtime::Client>> TestMeshClient();
 
 struct PartitionedRun {
   // The whole outputs, parts over unreduced axes added up.

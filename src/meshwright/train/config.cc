@@ -99,6 +99,8 @@ std::vector<ConfigField> MakeFields() {
                "AXIS=micro_batch or AXIS=update, …: when gradients are summed over an axis"),
       MW_FIELD("shard_optimizer_over_data", mesh.shard_optimizer_over_data,
                "Zero-1: the optimizer's state sharded over the data axis"),
+      MW_FIELD("check_replicas", mesh.check_replicas,
+               "compare the devices' copies of weights and state after each update; slow"),
 
       MW_FIELD("enable_checkpointing", enable_checkpointing, "whether checkpoints are written"),
       MW_FIELD("checkpoint_period", checkpoint_period,

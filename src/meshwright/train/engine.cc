@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <optional>
@@ -118,6 +119,7 @@ absl::Status Engine::Update() {
     CpuTimer timer(&impl_->host_s_);
     MW_RETURN_IF_ERROR(impl_->Update());
   }
+  if (impl_->options_.mesh.check_replicas) MW_RETURN_IF_ERROR(impl_->Poison(CheckReplicas()));
   impl_->pending_.back().metrics.host_s = std::max(0.0, impl_->host_s_ - impl_->plugin_s_);
   impl_->host_s_ = 0;
   impl_->plugin_s_ = 0;
@@ -155,6 +157,35 @@ absl::StatusOr<std::vector<HostTensor>> Engine::Params() const {
     result.push_back(std::move(tensor));
   }
   return result;
+}
+
+absl::Status Engine::CheckReplicas() const {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  const auto check = [&](const std::string& name, const DeviceArray& array,
+                         const TensorType& type) -> absl::Status {
+    std::map<Dims, std::pair<int64_t, HostTensor>> seen;  // by where the part begins
+    for (int64_t d = 0; d < impl_->mesh_.num_devices(); ++d) {
+      MW_ASSIGN_OR_RETURN(HostTensor part, array.shards[d].ToHost());
+      const auto [it, fresh] =
+          seen.try_emplace(ShardStart(type, impl_->mesh_, d), d, std::move(part));
+      if (fresh) continue;
+      const auto& [device, first] = it->second;
+      MW_ASSIGN_OR_RETURN(const HostTensor again, array.shards[d].ToHost());
+      if (std::memcmp(first.bytes(), again.bytes(), first.num_bytes()) != 0) {
+        return absl::InternalError(
+            fmt::format("after update {} devices {} and {} hold different bits of {} {}",
+                        impl_->step_, device, d, name, type.ToString()));
+      }
+    }
+    return absl::OkStatus();
+  };
+  for (size_t i = 0; i < impl_->weights_.size(); ++i) {
+    MW_RETURN_IF_ERROR(check(impl_->params_[i].name, impl_->weights_[i], impl_->ParamType(i)));
+  }
+  for (size_t i = 0; i < impl_->state_.size(); ++i) {
+    MW_RETURN_IF_ERROR(check(impl_->state_specs_[i].name, impl_->state_[i], impl_->StateType(i)));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<const Buffer*> Engine::DeviceParams(int64_t device) const {

@@ -100,6 +100,10 @@ class Engine {
   // Loss sums of a batch with the newest weights. Waits for them.
   absl::StatusOr<EvalMetrics> EvalStep(const data::Batch& batch);
 
+  // Compares the copies that devices hold of one part of a weight or of the state.
+  // Errors: Internal naming the tensor and the devices where bits differ.
+  absl::Status CheckReplicas() const;
+
   // Copies of the newest weights, in params() order. Waits for them.
   absl::StatusOr<std::vector<HostTensor>> Params() const;
   // What `device` (its place in the mesh) holds of the newest weights, valid until the

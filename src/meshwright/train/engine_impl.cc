@@ -70,6 +70,12 @@ absl::Status Engine::Impl::Poison(absl::Status status) {
 absl::StatusOr<DeviceArray> Engine::Impl::Upload(const HostTensor& tensor, const TensorType& type,
                                                  runtime::UploadSemantics semantics) {
   DeviceArray array;
+  if (mesh_.empty()) {  // the tensor itself, which may be given away
+    CpuTimer timer(&plugin_s_);
+    MW_ASSIGN_OR_RETURN(Buffer buffer, client_->Upload(tensor, 0, semantics));
+    array.shards.push_back(std::move(buffer));
+    return array;
+  }
   for (int64_t d = 0; d < mesh_.num_devices(); ++d) {
     const HostTensor part = ShardOf(tensor, type, mesh_, d);
     CpuTimer timer(&plugin_s_);

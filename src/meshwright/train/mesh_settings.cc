@@ -67,6 +67,7 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
                                                   {"layer", "micro_batch", "update"}));
   options.gather_parameters = static_cast<GatherParameters>(gather);
   MW_RETURN_IF_ERROR(ParseReduceGradients(reduce_gradients, &options.reduce_gradients));
+  options.check_replicas = check_replicas;
   options.shard_optimizer_over_data = shard_optimizer_over_data;
   return options;
 }

@@ -19,6 +19,7 @@ struct MeshSettings {
   std::string gather_parameters = "layer";  // or "micro_batch", "update"
   std::string reduce_gradients;             // "data=update,fsdp=micro_batch"
   bool shard_optimizer_over_data = false;
+  bool check_replicas = false;
 
   // `num_devices` 0: as many as the mesh has.
   //

@@ -27,6 +27,10 @@ PartitionSpec Without(PartitionSpec spec, const Drop& drop) {
   return spec;
 }
 
+bool IsNorm(const nn::ParamSpec& param) {
+  return !param.axes.empty() && param.axes.back() == "norm";
+}
+
 absl::StatusOr<PartitionSpec> ParamPlace(const nn::ParamSpec& param, const MeshOptions& options,
                                          std::set<std::string>* notes) {
   const Mesh& mesh = options.partition.mesh;
@@ -169,8 +173,9 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
     PartitionSpec accumulator = spec;
     for (const MeshAxis& axis : mesh.axes()) {
       if (axis.size == 1 || !deferred(axis.name)) continue;
-      // An axis that shards this weight but not the batch sums nothing.
-      if (Shards(spec, axis.name) && !splits_batch(axis.name)) continue;
+      // An axis that does not split the batch sums the gradients of small weights only:
+      // norms, whose input it shards along the sequence or by heads.
+      if (!splits_batch(axis.name) && (Shards(spec, axis.name) || !IsNorm(params[i]))) continue;
       accumulator.unreduced.push_back(axis.name);
     }
     accumulator = Without(accumulator, [&](const std::string& axis) {

@@ -34,6 +34,8 @@ struct MeshOptions {
   GatherParameters gather_parameters = GatherParameters::kLayer;
   // Axes that are not named: kMicroBatch where they shard the weights, else kUpdate.
   std::map<std::string, ReduceGradients> reduce_gradients;
+  // Compare the devices' copies after each update: slow, to find a fault.
+  bool check_replicas = false;
   // Zero-1: optimizer state sharded over `data`.
   bool shard_optimizer_over_data = false;
 };

@@ -1,6 +1,7 @@
 #include "meshwright/train/step_programs.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -347,8 +348,29 @@ std::vector<StateSpec> UpdateState(const std::vector<nn::ParamSpec>& params,
   return state;
 }
 
+namespace {
+
+// Heads are never cut.
+absl::Status CheckHeads(const models::ModelConfig& config, const MeshOptions& options) {
+  const auto check = [&](const char* logical, const char* field, int64_t heads) -> absl::Status {
+    const Mesh& mesh = options.partition.mesh;
+    const PartitionSpec spec = options.partition.rules.Resolve({logical}, mesh);
+    const int64_t parts = mesh.Size(spec.dims[0]);
+    if (heads % parts == 0 || options.partition.replicate_indivisible) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format(
+        "the model has {} = {}, which {} = {} does not divide; use a size that divides it, or "
+        "sharding_fallback=replicate to give every device all of these heads",
+        field, heads, fmt::join(spec.dims[0], " x "), parts));
+  };
+  MW_RETURN_IF_ERROR(check("activation_kv_heads", "num_kv_heads", config.num_kv_heads));
+  return check("activation_heads", "num_heads", config.num_heads);
+}
+
+}  // namespace
+
 absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const EngineOptions& options,
                                         std::set<std::string>* notes) {
+  MW_RETURN_IF_ERROR(CheckHeads(model.config(), options.mesh));
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
                       CreateOptimizer(options.optimizer));
   return PlaceStep(model.Params(options.model), options.mesh, !optimizer->slots().empty(), notes);

@@ -1,0 +1,333 @@
+// The engine on virtual devices: every layout gives the single device's numbers.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "meshwright/graph_testing/run_partitioned.h"
+#include "meshwright/spmd/rule_set.h"
+#include "meshwright/train/mesh_settings.h"
+#include "meshwright/train/tiny_engine_for_test.h"
+
+namespace mw::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+models::ModelConfig Config(const std::string& family) {
+  models::ModelConfig c;
+  c.family = family;
+  c.vocab_size = 64;
+  c.hidden_size = 32;
+  c.num_layers = 2;
+  c.num_heads = 8;
+  c.num_kv_heads = 4;
+  c.head_dim = 8;
+  c.mlp_size = 64;
+  c.max_position = 64;
+  c.qk_norm = family == "qwen3";
+  c.tie_word_embeddings = family == "qwen3";
+  return c;
+}
+
+struct Layout {
+  std::string family = "llama";
+  MeshSettings settings;
+  int num_micro_batches = 2;
+  int64_t head_chunk_tokens = 24;
+  bool scan_layers = true;
+  double clip = 1.0;
+  DType compute = DType::kF32;
+};
+
+struct Outcome {
+  std::vector<HostTensor> gradients;
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::vector<HostTensor> params;
+  EngineState state;
+  std::map<std::string, spmd::Census> census;
+  std::map<std::string, std::string> programs;
+};
+
+class EngineMeshTest : public ::testing::Test {
+ protected:
+  static EngineOptions Options(const Layout& layout) {
+    EngineOptions options = TestOptions();
+    options.loss.head_chunk_tokens = layout.head_chunk_tokens;
+    options.model.scan_layers = layout.scan_layers;
+    options.model.compute_dtype = layout.compute;
+    options.gradient_clipping_threshold = layout.clip;
+    auto mesh = layout.settings.Resolve(0);
+    EXPECT_TRUE(mesh.ok()) << mesh.status();
+    options.mesh = *mesh;
+    options.mesh.check_replicas = true;
+    return options;
+  }
+
+  static absl::StatusOr<std::unique_ptr<Engine>> Make(const Layout& layout,
+                                                      const models::Model& model) {
+    auto client = TestMeshClient();
+    EXPECT_TRUE(client.ok()) << client.status();
+    const EngineOptions options = Options(layout);
+    return Engine::Create(*client, SharedTestCache(), &model, RandomParams(model, options),
+                          options);
+  }
+
+  // Two updates of ragged micro-batches of eight rows.
+  static Outcome Train(const Layout& layout) {
+    const std::unique_ptr<models::Model> model = *models::CreateModel(Config(layout.family));
+    auto made = Make(layout, *model);
+    EXPECT_TRUE(made.ok()) << made.status();
+    if (!made.ok()) return {};
+    Engine& engine = **made;
+    const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3, 1, 1, 8, 0, 4, 6, 2, 8};
+    Outcome outcome;
+    for (int step = 0; step < 2; ++step) {
+      for (int m = 0; m < layout.num_micro_batches; ++m) {
+        const int begin = 8 * (m % 2);
+        Ok(engine.FwdBwd(Rows(counts, begin, begin + 8)));
+      }
+      if (step == 0) {
+        auto gradients = engine.ReadGradients();
+        EXPECT_TRUE(gradients.ok()) << gradients.status();
+        outcome.gradients = std::move(gradients->gradients);
+      }
+      Ok(engine.Update());
+      const StepMetrics metrics = Last(engine);
+      outcome.losses.push_back(metrics.objective_sum / metrics.denominator);
+      outcome.norms.push_back(metrics.grad_norm);
+    }
+    outcome.params = *engine.Params();
+    outcome.state = *engine.State();
+    for (const auto& [name, program] : engine.programs()) {
+      outcome.census[name.substr(0, name.find('['))] = program->census;
+      outcome.programs[name.substr(0, name.find('['))] = program->stablehlo;
+    }
+    return outcome;
+  }
+
+  static double RelativeL2(const HostTensor& a, const HostTensor& b) {
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < a.num_elements(); ++i) {
+      const double x = a.as<float>()[i], y = b.as<float>()[i];
+      difference += (x - y) * (x - y);
+      norm += y * y;
+    }
+    return std::sqrt(difference / std::max(norm, 1e-30));
+  }
+
+  static void ExpectSame(const Outcome& actual, const Outcome& expected, double tolerance) {
+    ASSERT_EQ(actual.gradients.size(), expected.gradients.size());
+    for (size_t i = 0; i < actual.gradients.size(); ++i) {
+      EXPECT_LE(RelativeL2(actual.gradients[i], expected.gradients[i]), tolerance)
+          << "gradient " << i;
+    }
+    for (size_t s = 0; s < expected.losses.size(); ++s) {
+      EXPECT_NEAR(actual.losses[s], expected.losses[s], tolerance * 10) << "step " << s + 1;
+      EXPECT_NEAR(actual.norms[s], expected.norms[s], tolerance * 10 * expected.norms[s]);
+    }
+  }
+
+  // One device, the same work.
+  static const Outcome& Single(const Layout& layout) {
+    static auto* const outcomes = new std::map<std::string, Outcome>();
+    const std::string key =
+        fmt::format("{} {} {}", layout.family, layout.num_micro_batches, DTypeName(layout.compute));
+    const auto it = outcomes->find(key);
+    if (it != outcomes->end()) return it->second;
+    Layout single = layout;
+    single.settings = {};
+    return outcomes->emplace(key, Train(single)).first->second;
+  }
+
+  static std::string Refusal(const Layout& layout) {
+    const std::unique_ptr<models::Model> model = *models::CreateModel(Config(layout.family));
+    const auto made = Make(layout, *model);
+    return made.ok() ? "accepted" : std::string(made.status().message());
+  }
+};
+
+struct MeshCase {
+  const char* mesh;
+  const char* rules = "default";
+};
+
+class EngineMeshesTest : public EngineMeshTest,
+                         public ::testing::WithParamInterface<std::tuple<const char*, MeshCase>> {};
+
+TEST_P(EngineMeshesTest, GivesTheNumbersOfOneDevice) {
+  Layout layout;
+  layout.family = std::get<0>(GetParam());
+  layout.settings.mesh = std::get<1>(GetParam()).mesh;
+  layout.settings.custom_mesh_and_rule = std::get<1>(GetParam()).rules;
+  ExpectSame(Train(layout), Single(layout), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, EngineMeshesTest,
+    ::testing::Combine(::testing::Values("llama", "qwen3"),
+                       ::testing::Values(MeshCase{"data=2"}, MeshCase{"fsdp=4"},
+                                         MeshCase{"tensor=2"}, MeshCase{"tensor=4", "tp-sequence"},
+                                         MeshCase{"data=8"}, MeshCase{"data=2,fsdp=4"},
+                                         MeshCase{"fsdp=2,tensor=4"},
+                                         MeshCase{"tensor=2,data=2", "tp"},
+                                         MeshCase{"data=2,fsdp=2,tensor=2"},
+                                         MeshCase{"fsdp=2,data=2,tensor=2", "tp-sequence"})),
+    [](const auto& info) {
+      std::string name = fmt::format("{}_{}_{}", std::get<0>(info.param),
+                                     std::get<1>(info.param).mesh, std::get<1>(info.param).rules);
+      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+      return name;
+    });
+
+TEST_F(EngineMeshTest, DeferralHoldsNoCollectiveInMicroBatches) {
+  Layout layout;
+  layout.settings.mesh = "data=8";
+  layout.num_micro_batches = 8;
+  const Outcome outcome = Train(layout);
+  EXPECT_EQ(spmd::CensusText(outcome.census.at("first_kernel")), "no collectives\n");
+  EXPECT_EQ(spmd::CensusText(outcome.census.at("accum_kernel")), "no collectives\n");
+  const auto num_params = static_cast<int64_t>(outcome.params.size());
+  // One for each parameter, and one for the sums of losses.
+  EXPECT_EQ(spmd::CountCollectives(outcome.census.at("update_kernel"), "all_reduce", "data"),
+            num_params + 1);
+  EXPECT_EQ(spmd::CountCollectives(outcome.census.at("update_kernel"), ""), num_params + 1);
+}
+
+TEST_F(EngineMeshTest, Zero1IsTheSameTrainingWithLessState) {
+  Layout plain;
+  plain.settings.mesh = "data=8";
+  plain.num_micro_batches = 2;
+  plain.clip = 0;
+  Layout zero1 = plain;
+  zero1.settings.shard_optimizer_over_data = true;
+  const Outcome a = Train(plain);
+  const Outcome b = Train(zero1);
+  EXPECT_EQ(a.programs.at("first_kernel"), b.programs.at("first_kernel"));
+  EXPECT_EQ(a.programs.at("accum_kernel"), b.programs.at("accum_kernel"));
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_TRUE(SameBits(a.params, b.params));
+  const spmd::Census& update = b.census.at("update_kernel");
+  EXPECT_GT(spmd::CountCollectives(update, "reduce_scatter", "data"), 0);
+  EXPECT_EQ(spmd::CountCollectives(update, "reduce_scatter", "data"),
+            spmd::CountCollectives(update, "all_gather", "data"));
+  ASSERT_EQ(a.state.tensors.size(), b.state.tensors.size());
+  for (const auto& [name, tensor] : a.state.tensors) {
+    // The compiler contracts a product and a sum in one loop and not in another.
+    if (tensor.dtype() == DType::kF32) {
+      EXPECT_LE(RelativeL2(tensor, b.state.tensors.at(name)), 1e-6) << name;
+    }
+  }
+}
+
+TEST_F(EngineMeshTest, HybridDefersOverDataAndScattersOverFsdp) {
+  Layout layout;
+  layout.settings.mesh = "data=2,fsdp=4";
+  const Outcome outcome = Train(layout);
+  for (const char* kernel : {"first_kernel", "accum_kernel"}) {
+    EXPECT_EQ(spmd::CountCollectives(outcome.census.at(kernel), "", "data"), 0) << kernel;
+    EXPECT_GT(spmd::CountCollectives(outcome.census.at(kernel), "reduce_scatter", "fsdp"), 0);
+  }
+  EXPECT_GT(spmd::CountCollectives(outcome.census.at("update_kernel"), "all_reduce", "data"), 0);
+}
+
+TEST_F(EngineMeshTest, GatherAndReduceOnceAnUpdateIsFsdpInOtherPlaces) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    Layout fsdp;
+    fsdp.settings.mesh = "fsdp=4,data=2";
+    fsdp.compute = compute;
+    Layout update = fsdp;
+    update.settings.gather_parameters = "update";
+    update.settings.reduce_gradients = "fsdp=update";
+    const Outcome a = Train(fsdp);
+    const Outcome b = Train(update);
+    ExpectSame(b, a, compute == DType::kF32 ? 1e-5 : 2e-2);
+    EXPECT_EQ(spmd::CensusText(b.census.at("accum_kernel")), "no collectives\n");
+    EXPECT_GT(spmd::CountCollectives(b.census.at("first_kernel"), "all_gather", "fsdp"), 0);
+    EXPECT_EQ(spmd::CountCollectives(b.census.at("first_kernel"), "reduce_scatter"), 0);
+    EXPECT_GT(spmd::CountCollectives(b.census.at("update_kernel"), "reduce_scatter", "fsdp"), 0);
+  }
+}
+
+TEST_F(EngineMeshTest, UnscannedLayersGatherAgainInTheBackwardPass) {
+  Layout layout;
+  layout.settings.mesh = "fsdp=4";
+  layout.scan_layers = false;
+  const Outcome outcome = Train(layout);
+  Layout scanned = layout;
+  scanned.scan_layers = true;
+  EXPECT_EQ(spmd::CountCollectives(outcome.census.at("first_kernel"), "all_gather", "fsdp"),
+            spmd::CountCollectives(Train(scanned).census.at("first_kernel"), "all_gather", "fsdp"));
+}
+
+TEST_F(EngineMeshTest, StateMovesBetweenMeshes) {
+  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3};
+  std::vector<HostTensor> params;
+  EngineState state;
+  std::vector<double> losses;
+  for (const char* mesh : {"data=4", "fsdp=2,tensor=2", ""}) {
+    Layout layout;
+    layout.settings.mesh = mesh;
+    auto made = Make(layout, *model);
+    ASSERT_TRUE(made.ok()) << made.status();
+    Engine& engine = **made;
+    if (!params.empty()) {
+      Ok(engine.Restore(params, state));
+      EXPECT_TRUE(SameBits(*engine.Params(), params)) << mesh;
+    } else {
+      Ok(engine.FwdBwd(Rows(counts, 0, 8)));
+      Ok(engine.Update());
+      params = *engine.Params();
+      state = *engine.State();
+    }
+    auto eval = engine.EvalStep(Rows(counts, 0, 8));
+    ASSERT_TRUE(eval.ok()) << eval.status();
+    losses.push_back(eval->nll_sum / eval->denominator);
+  }
+  EXPECT_NEAR(losses[1], losses[0], 1e-5);
+  EXPECT_NEAR(losses[2], losses[0], 1e-5);
+}
+
+TEST_F(EngineMeshTest, RefusesWhatCannotHold) {
+  Layout layout;
+  layout.settings.mesh = "tensor=8";
+  EXPECT_THAT(Refusal(layout), HasSubstr("num_kv_heads = 4, which tensor = 8 does not divide"));
+  layout.settings = {};
+  layout.settings.mesh = "data=1";
+  layout.settings.shard_optimizer_over_data = true;
+  EXPECT_THAT(Refusal(layout), HasSubstr("needs a data axis greater than 1"));
+  layout.settings.mesh = "data=2,fsdp=2";
+  EXPECT_THAT(Refusal(layout), HasSubstr("cannot be used with fsdp=2"));
+  layout.settings = {};
+  layout.settings.mesh = "data=2,tensor=2";
+  layout.settings.custom_mesh_and_rule = "pure-dp";
+  EXPECT_THAT(Refusal(layout), HasSubstr("tensor=2 shards nothing by the rules pure-dp"));
+  layout.settings = {};
+  layout.settings.mesh = "data=4";
+  layout.settings.gather_parameters = "update";
+  EXPECT_THAT(Refusal(layout), HasSubstr("nothing to gather"));
+  layout.settings = {};
+  layout.settings.mesh = "data=4";
+  layout.settings.reduce_gradients = "fsdp=update";
+  EXPECT_THAT(Refusal(layout), HasSubstr("names axis fsdp"));
+  layout.settings = {};
+  layout.settings.mesh = "stage=2";
+  EXPECT_THAT(Refusal(layout), HasSubstr("pipeline parallelism"));
+}
+
+TEST_F(EngineMeshTest, ABatchThatDoesNotSplitIsRefused) {
+  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  Layout layout;
+  layout.settings.mesh = "data=4";
+  auto made = Make(layout, *model);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3};
+  const absl::Status status = (*made)->FwdBwd(Rows(counts, 0, 6));
+  EXPECT_EQ(status.message(),
+            "a micro-batch has 6 rows, which do not split evenly over data=4 (4 parts); make "
+            "batch_size a multiple of it");
+}
+
+}  // namespace
+}  // namespace mw::train
