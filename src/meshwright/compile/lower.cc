@@ -52,6 +52,9 @@ class Context final : public ops::LowerContext {
 
 class Lowering {
  public:
+  // `annotations`: null for a program that is partitioned.
+  explicit Lowering(const ShardyAnnotations* annotations) : annotations_(annotations) {}
+
   std::vector<std::string> Inline(const Graph& graph, const std::vector<std::string>& arguments) {
     MW_CHECK(arguments.size() == graph.parameters().size());
     graph::ValueMap<std::string> names;
@@ -75,7 +78,11 @@ class Lowering {
         results = it->second;
       } else {
         Context context(*this, *node, std::move(operands));
-        ops::DefOf(*node).Lower(context);
+        if (annotations_ != nullptr && IsPin(*node)) {
+          LowerPin(context);
+        } else {
+          ops::DefOf(*node).Lower(context);
+        }
         results = std::move(context.results);
         if (mergeable) known.emplace(std::move(key), results);
       }
@@ -90,6 +97,20 @@ class Lowering {
   }
 
   stablehlo::Writer writer;
+
+ private:
+  static bool IsPin(const Node& node) {
+    return node.op_name() == "constrain" || node.op_name() == "reshard";
+  }
+  void LowerPin(Context& context) {
+    const TensorType& type = context.node().types()[0];
+    context.Set(0, writer.Assign(
+                       fmt::format("sdy.sharding_constraint {} {} : {}", context.operand(0),
+                                   ShardingText(annotations_->pinned(context.node()), type.rank()),
+                                   stablehlo::TypeText(type))));
+  }
+
+  const ShardyAnnotations* annotations_;
 };
 
 stablehlo::Writer& Context::writer() { return lowering_.writer; }
@@ -99,25 +120,34 @@ std::vector<std::string> Context::Inline(const Graph& region,
   return lowering_.Inline(region, arguments);
 }
 
-}  // namespace
-
-std::string LowerToStableHlo(const Graph& graph, const std::string& module_name,
-                             int64_t num_partitions) {
-  Lowering lowering;
+std::string Lower(const Graph& graph, const std::string& module_name, int64_t num_partitions,
+                  const ShardyAnnotations* annotations) {
+  Lowering lowering(annotations);
   stablehlo::Writer& w = lowering.writer;
-  std::vector<std::string> arguments, signature;
-  std::vector<TensorType> result_types;
+  const auto sharding = [](const PartitionSpec& spec, const TensorType& type) {
+    return "sdy.sharding = #sdy.sharding" + ShardingText(spec, type.rank());
+  };
+  std::vector<std::string> arguments, signature, types, results;
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
+    const TensorType& type = graph.parameters()[i].type();
     arguments.push_back(fmt::format("%arg{}", i));
-    std::string text =
-        fmt::format("{}: {}", arguments.back(), stablehlo::TypeText(graph.parameters()[i].type()));
+    std::vector<std::string> attributes;
+    if (annotations != nullptr) attributes.push_back(sharding(annotations->inputs[i], type));
     const int output = graph.parameter_infos()[i].donated_to_output;
-    if (output >= 0) text += fmt::format(" {{tf.aliasing_output = {} : i32}}", output);
-    signature.push_back(std::move(text));
+    if (output >= 0) attributes.push_back(fmt::format("tf.aliasing_output = {} : i32", output));
+    signature.push_back(fmt::format("{}: {}", arguments.back(), stablehlo::TypeText(type)));
+    if (!attributes.empty()) {
+      signature.back() += fmt::format(" {{{}}}", fmt::join(attributes, ", "));
+    }
   }
-  for (const Value& v : graph.outputs()) {
-    MW_CHECK_MSG(v.type().spec.IsReplicated(), "sharded value in a program for one device");
-    result_types.push_back(v.type());
+  for (size_t i = 0; i < graph.outputs().size(); ++i) {
+    const TensorType& type = graph.outputs()[i].type();
+    MW_CHECK_MSG(type.spec.IsReplicated(), "sharded value in a program for one device");
+    types.push_back(stablehlo::TypeText(type));
+    results.push_back(types.back());
+    if (annotations != nullptr) {
+      results.back() += fmt::format(" {{{}}}", sharding(annotations->outputs[i], type));
+    }
   }
   w.Line(num_partitions == 1
              ? fmt::format("module @{} {{", module_name)
@@ -125,12 +155,11 @@ std::string LowerToStableHlo(const Graph& graph, const std::string& module_name,
                            "mhlo.num_replicas = 1 : i32}} {{",
                            module_name, num_partitions));
   w.Indent();
-  w.Line(fmt::format("func.func public @main({}) -> {} {{", fmt::join(signature, ", "),
-                     stablehlo::TypeList(result_types)));
+  if (annotations != nullptr) w.Line(MeshText(annotations->mesh));
+  w.Line(fmt::format("func.func public @main({}) -> ({}) {{", fmt::join(signature, ", "),
+                     fmt::join(results, ", ")));
   w.Indent();
   const std::vector<std::string> outputs = lowering.Inline(graph, arguments);
-  std::vector<std::string> types;
-  for (const TensorType& t : result_types) types.push_back(stablehlo::TypeText(t));
   w.Line(outputs.empty()
              ? "return"
              : fmt::format("return {} : {}", fmt::join(outputs, ", "), fmt::join(types, ", ")));
@@ -139,6 +168,18 @@ std::string LowerToStableHlo(const Graph& graph, const std::string& module_name,
   w.Dedent();
   w.Line("}");
   return w.text();
+}
+
+}  // namespace
+
+std::string LowerToStableHlo(const Graph& graph, const std::string& module_name,
+                             int64_t num_partitions) {
+  return Lower(graph, module_name, num_partitions, nullptr);
+}
+
+std::string LowerToShardy(const Graph& graph, const std::string& module_name,
+                          const ShardyAnnotations& annotations) {
+  return Lower(graph, module_name, annotations.mesh.num_devices(), &annotations);
 }
 
 }  // namespace mw::compile

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "meshwright/compile/shardy.h"
 #include "meshwright/graph/graph.h"
 
 namespace mw::compile {
@@ -17,6 +18,12 @@ namespace mw::compile {
 // REQUIRES: every sharding is replicated (the partitioner runs before).
 std::string LowerToStableHlo(const graph::Graph& graph, const std::string& module_name,
                              int64_t num_partitions = 1);
+
+// The global program for XLA to partition over annotations.mesh: as above, with the
+// mesh, the shardings of arguments and results, and a constraint for each constrain and
+// reshard node.
+std::string LowerToShardy(const graph::Graph& graph, const std::string& module_name,
+                          const ShardyAnnotations& annotations);
 
 }  // namespace mw::compile
 

@@ -1,9 +1,36 @@
 #include "meshwright/compile/program.h"
 
+#include <fmt/format.h>
+
 #include "meshwright/compile/lower.h"
 #include "meshwright/spmd/partition.h"
 
 namespace mw::compile {
+namespace {
+
+// Inputs and outputs as `global` has them.
+void SetInterface(Program& program, const graph::Graph& global) {
+  for (size_t i = 0; i < global.parameters().size(); ++i) {
+    const graph::ParameterInfo& info = global.parameter_infos()[i];
+    program.inputs.push_back({info.name, global.parameters()[i].type(), info.donated_to_output});
+  }
+  for (size_t i = 0; i < global.outputs().size(); ++i) {
+    program.outputs.push_back({global.output_names()[i], global.outputs()[i].type()});
+  }
+}
+
+std::string InterfaceText(const Program& program) {
+  std::string text;
+  for (const ProgramInput& input : program.inputs) {
+    text += fmt::format("input {} {}\n", input.name, input.type.ToString());
+  }
+  for (const ProgramOutput& output : program.outputs) {
+    text += fmt::format("output {} {}\n", output.name, output.type.ToString());
+  }
+  return text;
+}
+
+}  // namespace
 
 absl::StatusOr<Program> BuildProgram(const std::string& name,
                                      const std::function<Boundary(graph::Graph&)>& build,
@@ -19,33 +46,40 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     Program program;
     program.name = name;
     program.mesh = partition.mesh;
-    const graph::Graph* global = &graph;
-    const graph::Graph* local = &graph;
-    spmd::PartitionedProgram partitioned;
-    if (!partition.mesh.empty()) {
-      spmd::PropagateOptions options;
-      options.mesh = partition.mesh;
-      options.rules = partition.rules;
-      options.inputs = std::move(boundary.inputs);
-      options.outputs = std::move(boundary.outputs);
-      options.weights = std::move(boundary.weights);
-      options.replicate_indivisible = partition.replicate_indivisible;
-      options.notes = notes;
-      partitioned = spmd::Partition(graph, options);
+    spmd::PropagateOptions options;
+    options.mesh = partition.mesh;
+    options.rules = partition.rules;
+    options.inputs = std::move(boundary.inputs);
+    options.outputs = std::move(boundary.outputs);
+    options.weights = std::move(boundary.weights);
+    options.replicate_indivisible = partition.replicate_indivisible;
+    options.notes = notes;
+    if (partition.mesh.empty()) {
+      program.stablehlo = LowerToStableHlo(graph, name);
+      program.graph_text = graph.ToString();
+      SetInterface(program, graph);
+    } else if (partition.automatic) {
+      const ShardyAnnotations annotations = Annotate(graph, options);
+      program.automatic = true;
+      program.stablehlo = LowerToShardy(graph, name, annotations);
+      program.graph_text = graph.ToString();
+      SetInterface(program, graph);
+      for (size_t i = 0; i < program.inputs.size(); ++i) {
+        program.inputs[i].type.spec = annotations.inputs[i];
+      }
+      for (size_t i = 0; i < program.outputs.size(); ++i) {
+        program.outputs[i].type.spec = annotations.outputs[i];
+      }
+      program.specs_text = InterfaceText(program);
+    } else {
+      const spmd::PartitionedProgram partitioned = spmd::Partition(graph, options);
+      const graph::Graph& local = *partitioned.local.graph;
       program.specs_text = partitioned.placed->ToString();
       program.has_coordinates = partitioned.local.has_coordinates;
-      program.census = spmd::TakeCensus(*partitioned.local.graph);
-      global = partitioned.placed.get();
-      local = partitioned.local.graph.get();
-    }
-    program.stablehlo = LowerToStableHlo(*local, name, partition.mesh.num_devices());
-    program.graph_text = local->ToString();
-    for (size_t i = 0; i < global->parameters().size(); ++i) {
-      const graph::ParameterInfo& info = global->parameter_infos()[i];
-      program.inputs.push_back({info.name, global->parameters()[i].type(), info.donated_to_output});
-    }
-    for (size_t i = 0; i < global->outputs().size(); ++i) {
-      program.outputs.push_back({global->output_names()[i], global->outputs()[i].type()});
+      program.census = spmd::TakeCensus(local);
+      program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices());
+      program.graph_text = local.ToString();
+      SetInterface(program, *partitioned.placed);
     }
     return program;
   } catch (const GraphError& error) {

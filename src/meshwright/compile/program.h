@@ -32,11 +32,14 @@ struct ProgramOutput {
 
 struct Program {
   std::string name;
-  // The program of each device of `mesh`.
+  // The program of each device of `mesh`; with `automatic` the global one, to compile
+  // with Shardy.
   std::string stablehlo;
   Mesh mesh;
-  // The device's graph as text, before lowering, and the global one with every
-  // sharding in it (empty on one device), for people.
+  bool automatic = false;
+  // The graph of `stablehlo` as text, before lowering, and the global one with every
+  // sharding in it (empty on one device; with `automatic` a line for each input and
+  // output), for people.
   std::string graph_text;
   std::string specs_text;
   std::vector<ProgramInput> inputs;
@@ -44,6 +47,7 @@ struct Program {
   // coordinates of the device.
   bool has_coordinates = false;
   std::vector<ProgramOutput> outputs;
+  // Unknown, and so empty, with `automatic`: XLA places the collectives.
   spmd::Census census;
 };
 
@@ -53,6 +57,9 @@ struct PartitionOptions {
   spmd::LogicalRules rules;
   // See spmd/propagate.h.
   bool replicate_indivisible = false;
+  // XLA partitions, by annotations of what the graphs and the rules pin; no value that
+  // crosses a program is unreduced then.
+  bool automatic = false;
 };
 
 // How a graph's parameters and outputs lie on the mesh. Empty lists: all whole.

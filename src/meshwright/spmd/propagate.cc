@@ -13,6 +13,7 @@
 #include "meshwright/ops/reshard.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/spmd/factors.h"
+#include "meshwright/spmd/pinned_spec.h"
 
 namespace mw::spmd {
 namespace {
@@ -34,12 +35,6 @@ PartitionSpec AddDim(const PartitionSpec& slice) {
   PartitionSpec spec = slice;
   spec.dims.insert(spec.dims.begin(), Axes());
   return spec;
-}
-
-// The batch and token dims, which are never kept whole instead of split.
-bool MustDivide(const std::string& logical) {
-  return logical == "activation_batch" || logical == "activation_length" ||
-         logical == "activation_norm_length";
 }
 
 bool IsSplat(const Node& node) {
@@ -241,13 +236,8 @@ class Walk {
   void Place(Node& node) {
     if (node.op_name() == "scan") return PlaceScan(node);
     if (node.op_name() == "remat") return PlaceRemat(node);
-    if (node.op_name() == "constrain") {
-      return Pin(node, Constraint(node));
-    }
-    if (node.op_name() == "reshard") {
-      const PartitionSpec spec = ops::ReshardSpec(node);
-      Check(node, spec);
-      return Pin(node, spec);
+    if (node.op_name() == "constrain" || node.op_name() == "reshard") {
+      return Pin(node, PinnedSpec(node, options_));
     }
     if (node.op_name() == "optimization_barrier") {
       std::vector<Value> operands;
@@ -283,36 +273,6 @@ class Walk {
   void Pin(Node& node, const PartitionSpec& spec) {
     const Value v = Get(node.operand(0), spec);
     entries_[node.result()] = {Entry::Kind::kPlaced, v, {}};
-  }
-
-  PartitionSpec Constraint(const Node& node) {
-    const Axes& names = node.attrs().Get<Axes>("axes");
-    PartitionSpec spec = options_.rules.Resolve(names, options_.mesh);
-    const TensorType& type = node.types()[0];
-    for (size_t d = 0; d < names.size(); ++d) {
-      const int64_t parts = options_.mesh.Size(spec.dims[d]);
-      if (type.dims[d] % parts == 0) continue;
-      const std::string what =
-          fmt::format("dim {} ({}) of {} has size {}, which {} ({}) does not divide", d, names[d],
-                      type.ToString(), type.dims[d], parts, fmt::join(spec.dims[d], " x "));
-      if (MustDivide(names[d]) || !options_.replicate_indivisible) {
-        node.Fail(fmt::format(
-            "{}; use sizes that divide it{}", what,
-            MustDivide(names[d]) ? "" : ", or sharding_fallback=replicate to keep it whole"));
-      }
-      if (options_.notes != nullptr) {
-        options_.notes->insert(fmt::format("{}: {}; kept whole", node.scope(), what));
-      }
-      spec.dims[d].clear();
-    }
-    return spec;
-  }
-
-  void Check(const Node& node, const PartitionSpec& spec) {
-    TensorType type = node.types()[0];
-    type.spec = spec;
-    const absl::Status status = CheckSpec("reshard", type, options_.mesh);
-    if (!status.ok()) node.Fail(std::string(status.message()));
   }
 
   // Adds the rows into zeros where what they are added to is no partial sum, and adds
