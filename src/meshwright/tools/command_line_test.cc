@@ -604,6 +604,11 @@ TEST_F(CommandLineTest, ProgramAndSchedule) {
     EXPECT_THAT(program(kernel, "stablehlo"), HasSubstr("stablehlo."));
     EXPECT_EQ(json::parse(program(kernel, "census"))["collectives"], json::array());
   }
+  const Outcome automatic =
+      Invoke({"inspect", "program", "--model", "random:tiny-llama", "--format", "census", "--mesh",
+              "data=2", "batch_size=2", "max_target_length=16", "shard_mode=auto"});
+  EXPECT_EQ(automatic.status, 0) << automatic.err;
+  EXPECT_THAT(automatic.out, HasSubstr("leaves the collectives to the compiler"));
   const json specs = json::parse(program("update", "specs"));
   int donated = 0;
   for (const json& input : specs["inputs"]) donated += input.contains("donated_to");

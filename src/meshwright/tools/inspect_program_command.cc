@@ -52,7 +52,14 @@ nlohmann::ordered_json SpecsJson(const compile::Program& program) {
   return {{"program", program.name}, {"inputs", inputs}, {"outputs", outputs}};
 }
 
+constexpr std::string_view kNoCensus =
+    "shard_mode=auto leaves the collectives to the compiler, so they are not in the program that "
+    "it is given; shard_mode=explicit has an account of them";
+
 nlohmann::ordered_json CensusJson(const compile::Program& program) {
+  if (program.automatic) {
+    return {{"program", program.name}, {"collectives", nullptr}, {"reason", kNoCensus}};
+  }
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const spmd::CensusRow& row : program.census) {
     rows.push_back({{"kind", row.kind},
@@ -104,6 +111,8 @@ class InspectProgramCommand : public Command {
     } else {
       if (context.flags.json) {
         fmt::print("{}\n", CensusJson(program).dump());
+      } else if (program.automatic) {
+        fmt::print("{}\n", kNoCensus);
       } else {
         fmt::print("{}", spmd::CensusText(program.census));
       }

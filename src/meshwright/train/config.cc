@@ -89,7 +89,8 @@ std::vector<ConfigField> MakeFields() {
                "axes of the device mesh, as data=2,tensor=4; empty for one device (--mesh)"),
       MW_FIELD("custom_mesh_and_rule", mesh.custom_mesh_and_rule,
                "sharding rules: a rule set's name or a YAML file (--rules)"),
-      MW_FIELD("shard_mode", mesh.shard_mode, "explicit: every collective where a rule puts it"),
+      MW_FIELD("shard_mode", mesh.shard_mode,
+               "explicit: every collective where a rule puts it; auto: where XLA puts it"),
       MW_FIELD("sharding_fallback", mesh.sharding_fallback,
                "error, or replicate: keep whole a dim of a weight or of heads that its axes do "
                "not divide"),

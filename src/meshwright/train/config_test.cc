@@ -88,9 +88,8 @@ TEST(ConfigTest, UnknownKeyNamesTheNearest) {
 }
 
 TEST(ConfigTest, KeysOfLaterFeaturesAreErrors) {
-  for (const char* setting :
-       {"lora.rank=8", "shard_mode=auto", "kernels=off", "loss.kl_coef=0.1", "opt_type=muon",
-        "loss.name=grpo", "advantage.mode=std", "loss.label_smoothing=0.1"}) {
+  for (const char* setting : {"lora.rank=8", "kernels=off", "loss.kl_coef=0.1", "opt_type=muon",
+                              "loss.name=grpo", "advantage.mode=std", "loss.label_smoothing=0.1"}) {
     EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kUnimplemented)
         << setting << ": " << SettingError(setting);
   }

@@ -147,6 +147,25 @@ class EngineMeshTest : public ::testing::Test {
   }
 };
 
+class EngineAutoMeshTest : public EngineMeshTest,
+                           public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EngineAutoMeshTest, GivesTheNumbersOfOneDevice) {
+  Layout layout;
+  layout.settings.mesh = GetParam();
+  layout.settings.shard_mode = "auto";
+  const Outcome outcome = Train(layout);
+  ExpectSame(outcome, Single(layout), 1e-5);
+  for (const auto& [name, program] : outcome.programs) {
+    EXPECT_THAT(program, HasSubstr("sdy.mesh @mesh")) << name;
+    EXPECT_THAT(program, HasSubstr("sdy.sharding_constraint")) << name;
+    EXPECT_THAT(program, ::testing::Not(HasSubstr("stablehlo.all_"))) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, EngineAutoMeshTest,
+                         ::testing::Values("data=2", "data=2,tensor=2"));
+
 struct MeshCase {
   const char* mesh;
   const char* rules = "default";
@@ -314,6 +333,28 @@ TEST_F(EngineMeshTest, RefusesWhatCannotHold) {
   layout.settings = {};
   layout.settings.mesh = "stage=2";
   EXPECT_THAT(Refusal(layout), HasSubstr("pipeline parallelism"));
+}
+
+TEST_F(EngineMeshTest, AutoRefusesWhatOnlyExplicitCollectivesCanDo) {
+  Layout layout;
+  layout.settings.mesh = "data=2,fsdp=2";
+  layout.settings.shard_mode = "auto";
+  const MeshSettings settings = layout.settings;
+  layout.settings.reduce_gradients = "fsdp=micro_batch,data=update";
+  EXPECT_THAT(Refusal(layout), HasSubstr("reduce_gradients=data=update defers"));
+  layout.settings.reduce_gradients = "data=micro_batch";
+  EXPECT_EQ(Refusal(layout), "accepted");
+  layout.settings = settings;
+  layout.settings.gather_parameters = "update";
+  EXPECT_THAT(Refusal(layout), HasSubstr("gather_parameters=update says when"));
+  layout.settings.gather_parameters = "micro_batch";
+  EXPECT_THAT(Refusal(layout), HasSubstr("gather_parameters=micro_batch says when"));
+  layout.settings = settings;
+  layout.settings.shard_optimizer_over_data = true;
+  EXPECT_THAT(Refusal(layout), HasSubstr("shard_optimizer_over_data needs reductions"));
+  MeshSettings no_mesh;
+  no_mesh.shard_mode = "auto";
+  EXPECT_THAT(std::string(no_mesh.Resolve(0).status().message()), HasSubstr("and there is none"));
 }
 
 TEST_F(EngineMeshTest, ABatchThatDoesNotSplitIsRefused) {

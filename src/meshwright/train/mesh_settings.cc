@@ -51,14 +51,17 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
         fmt::format("there are {} devices and no mesh to use them; give one, e.g. --mesh data={}",
                     num_devices, num_devices));
   }
+  const bool has_mesh = !axes.empty();
   MW_ASSIGN_OR_RETURN(options.partition.mesh, Mesh::Create(std::move(axes), num_devices));
   MW_ASSIGN_OR_RETURN(spmd::RuleSet rules, spmd::LoadRuleSet(custom_mesh_and_rule));
   options.partition.rules = std::move(rules.rules);
   options.rule_set = custom_mesh_and_rule;
   MW_ASSIGN_OR_RETURN(const size_t mode, Choice("shard_mode", shard_mode, {"explicit", "auto"}));
-  if (mode == 1) {
-    return absl::UnimplementedError(
-        "shard_mode=auto is not available in this version; it can be explicit");
+  options.partition.automatic = mode == 1;
+  if (options.partition.automatic && !has_mesh) {
+    return absl::InvalidArgumentError(
+        "shard_mode=auto lets the compiler partition over a mesh, and there is none; give one, "
+        "e.g. --mesh data=2, or leave it off");
   }
   MW_ASSIGN_OR_RETURN(const size_t fallback,
                       Choice("sharding_fallback", sharding_fallback, {"error", "replicate"}));

@@ -87,6 +87,31 @@ absl::Status CheckAxes(const std::vector<nn::ParamSpec>& params, const MeshOptio
   return absl::OkStatus();
 }
 
+// Where XLA places the collectives, nothing can say when they run: no value is a partial
+// sum.
+absl::Status CheckAutomatic(const MeshOptions& options) {
+  if (!options.partition.automatic) return absl::OkStatus();
+  for (const auto& [axis, when] : options.reduce_gradients) {
+    if (when != ReduceGradients::kUpdate) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("reduce_gradients={}=update defers a reduction that shard_mode=auto leaves to "
+                    "the compiler in every micro-batch; use shard_mode=explicit, or leave it off",
+                    axis));
+  }
+  if (options.gather_parameters != GatherParameters::kLayer) {
+    return absl::InvalidArgumentError(fmt::format(
+        "gather_parameters={} says when weights are gathered, which shard_mode=auto leaves to the "
+        "compiler; use shard_mode=explicit, or gather_parameters=layer",
+        options.gather_parameters == GatherParameters::kUpdate ? "update" : "micro_batch"));
+  }
+  if (options.shard_optimizer_over_data) {
+    return absl::InvalidArgumentError(
+        "shard_optimizer_over_data needs reductions that shard_mode=auto leaves to the compiler; "
+        "use shard_mode=explicit, or leave it off");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckZero1(const MeshOptions& options, const StepPlacement& placement,
                         bool optimizer_has_state) {
   if (!options.shard_optimizer_over_data) return absl::OkStatus();
@@ -132,10 +157,13 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
                                         const MeshOptions& options, bool optimizer_has_state,
                                         std::set<std::string>* notes) {
   const Mesh& mesh = options.partition.mesh;
+  const bool automatic = options.partition.automatic;
+  MW_RETURN_IF_ERROR(CheckAutomatic(options));
   StepPlacement placement;
   placement.batch = Canonical(
       options.partition.rules.Resolve({"activation_batch", "activation_length"}, mesh), mesh);
   for (const Axes& axes : placement.batch.dims) {
+    if (automatic) break;
     placement.sums.unreduced.insert(placement.sums.unreduced.end(), axes.begin(), axes.end());
   }
   placement.sums = Canonical(placement.sums, mesh);
@@ -166,6 +194,7 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
     placement.gathered.push_back(placement.is_gathered.back() ? std::move(gathered) : spec);
 
     const auto deferred = [&](const std::string& axis) {
+      if (automatic) return false;
       const auto it = options.reduce_gradients.find(axis);
       if (it != options.reduce_gradients.end()) return it->second == ReduceGradients::kUpdate;
       return !Shards(spec, axis);

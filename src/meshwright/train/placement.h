@@ -48,13 +48,14 @@ struct StepPlacement {
   std::vector<PartitionSpec> accumulators;
   std::vector<PartitionSpec> optimizer;  // parameter-shaped state
   PartitionSpec batch;                   // of [B, T]
-  PartitionSpec sums;                    // unreduced over the batch's axes
+  PartitionSpec sums;  // unreduced over the batch's axes; whole where XLA partitions
 };
 
 // Errors: InvalidArgument for what cannot hold, in one sentence with a remedy: a dim of a
 // parameter that its axes do not divide (without replicate_indivisible, which adds to
 // `notes` instead), a mesh axis that no rule uses, settings of an axis that is not there
-// or that do not fit each other, Zero-1 without data > 1 or with sharded weights.
+// or that do not fit each other, Zero-1 without data > 1 or with sharded weights, and
+// where XLA partitions whatever would have to say when weights and gradients travel.
 absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params,
                                         const MeshOptions& options, bool optimizer_has_state,
                                         std::set<std::string>* notes = nullptr);
