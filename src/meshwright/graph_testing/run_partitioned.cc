@@ -59,6 +59,8 @@ absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestMeshClient());
   runtime::CompileOptions compile;
   compile.num_partitions = num_devices;
+  // Compiling is most of the time.
+  compile.env_option_overrides["xla_backend_optimization_level"] = int64_t{0};
   for (int64_t d = 0; d < num_devices; ++d) {
     compile.device_ids.push_back(client->devices()[d].id());
   }

@@ -10,9 +10,9 @@
 namespace mw::tools {
 
 struct ConvertArgs {
-  std::string model;
-  std::string out;    // a name that ends in .gguf is a GGUF file, any other a folder
-  std::string dtype;  // f32, bf16, f16; empty: the narrowest that is exact
+  std::string model = {};
+  std::string out = {};    // a name that ends in .gguf is a GGUF file, any other a folder
+  std::string dtype = {};  // f32, bf16, f16; empty: the narrowest that is exact
   bool json = false;
 };
 
