@@ -268,15 +268,19 @@ TEST_F(EngineMeshTest, GatherAndReduceOnceAnUpdateIsFsdpInOtherPlaces) {
   }
 }
 
-TEST_F(EngineMeshTest, UnscannedLayersGatherAgainInTheBackwardPass) {
+// Equal gathers of one weight are one, for us as for any compiler; only the loop of a
+// backward pass gathers again. Embedding and head lie outside of loops.
+TEST_F(EngineMeshTest, UnscannedLayersKeepWhatTheyGather) {
   Layout layout;
   layout.settings.mesh = "fsdp=4";
   layout.scan_layers = false;
   const Outcome outcome = Train(layout);
   Layout scanned = layout;
   scanned.scan_layers = true;
-  EXPECT_EQ(spmd::CountCollectives(outcome.census.at("first_kernel"), "all_gather", "fsdp"),
-            spmd::CountCollectives(Train(scanned).census.at("first_kernel"), "all_gather", "fsdp"));
+  const int64_t once =
+      spmd::CountCollectives(outcome.census.at("first_kernel"), "all_gather", "fsdp");
+  EXPECT_EQ(spmd::CountCollectives(Train(scanned).census.at("first_kernel"), "all_gather", "fsdp"),
+            2 * once - 2);
 }
 
 TEST_F(EngineMeshTest, StateMovesBetweenMeshes) {

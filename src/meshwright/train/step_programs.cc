@@ -96,12 +96,14 @@ std::vector<Value> Gather(std::vector<Value> weights, const StepPlacement& place
 }
 
 // Float32 zeros that gradients of gathered weights are added to, so that those of a
-// narrower weight are summed in float32; null for the others.
+// narrower weight are summed in float32; null for the others. They lie as the sums will:
+// whole zeros would have each layer's gradient reduced in the loop.
 std::vector<Value> Zeros(Graph& g, const std::vector<nn::ParamSpec>& specs,
                          const StepPlacement& placement) {
   std::vector<Value> zeros(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
-    if (placement.is_gathered[i]) zeros[i] = ops::Full(g, DType::kF32, specs[i].dims, 0);
+    if (!placement.is_gathered[i]) continue;
+    zeros[i] = ops::Reshard(ops::Full(g, DType::kF32, specs[i].dims, 0), placement.accumulators[i]);
   }
   return zeros;
 }

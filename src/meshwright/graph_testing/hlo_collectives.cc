@@ -1,0 +1,282 @@
+#include "meshwright/graph_testing/hlo_collectives.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <map>
+
+#include "meshwright/base/status_macros.h"
+
+namespace mw {
+namespace {
+
+using Groups = std::vector<std::vector<int64_t>>;
+
+struct Instruction {
+  std::string name;
+  std::string type;
+  std::string opcode;
+  std::string rest;  // operands and attributes
+};
+
+struct Module {
+  std::map<std::string, std::vector<Instruction>, std::less<>> computations;
+  std::string entry;
+};
+
+// The number at the start of `text`, which is cut off.
+bool TakeInt(std::string_view& text, int64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return true;
+}
+
+bool Take(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// "[2,3]" or "(1,0)".
+bool TakeInts(std::string_view& text, char open, char close, std::vector<int64_t>* values) {
+  if (!Take(text, {&open, 1})) return false;
+  while (!Take(text, {&close, 1})) {
+    int64_t value = 0;
+    if (!values->empty() && !Take(text, ",")) return false;
+    if (!TakeInt(text, &value)) return false;
+    values->push_back(value);
+  }
+  return true;
+}
+
+// Numbers 0, 1, … laid out as `dims`, transposed by `order`, read in order.
+std::vector<int64_t> TransposedIota(const std::vector<int64_t>& dims,
+                                    const std::vector<int64_t>& order) {
+  std::vector<int64_t> strides(dims.size(), 1);
+  for (size_t d = dims.size(); d-- > 1;) strides[d - 1] = strides[d] * dims[d];
+  std::vector<int64_t> values = {0};
+  for (const int64_t d : order) {
+    std::vector<int64_t> next;
+    for (const int64_t value : values) {
+      for (int64_t i = 0; i < dims[static_cast<size_t>(d)]; ++i) {
+        next.push_back(value + i * strides[static_cast<size_t>(d)]);
+      }
+    }
+    values = std::move(next);
+  }
+  return values;
+}
+
+// What follows "key=" in `text`, empty without it.
+std::string_view Attribute(std::string_view text, std::string_view key) {
+  const std::string pattern = fmt::format(", {}=", key);
+  const size_t at = text.find(pattern);
+  return at == std::string_view::npos ? std::string_view() : text.substr(at + pattern.size());
+}
+
+// The names after "%" up to the end of a name or, for a list, of its braces.
+std::vector<std::string> Names(std::string_view text) {
+  std::vector<std::string> names;
+  const bool list = Take(text, "{");
+  while (Take(text, "%")) {
+    const size_t end = text.find_first_of(",} )");
+    names.emplace_back(text.substr(0, end));
+    if (!list || end == std::string_view::npos || text[end] != ',') break;
+    text.remove_prefix(end + 1);
+    Take(text, " ");
+  }
+  return names;
+}
+
+// The end of a type: past the parentheses of a tuple, else at the next space.
+size_t EndOfType(std::string_view text) {
+  if (!text.starts_with('(')) return text.find(' ');
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(') ++depth;
+    if (text[i] == ')' && --depth == 0) return i + 1;
+  }
+  return std::string_view::npos;
+}
+
+Module Parse(std::string_view hlo) {
+  Module module;
+  std::vector<Instruction>* computation = nullptr;
+  while (!hlo.empty()) {
+    const size_t newline = hlo.find('\n');
+    std::string_view line = hlo.substr(0, newline);
+    hlo = newline == std::string_view::npos ? "" : hlo.substr(newline + 1);
+    if (line.ends_with('{') && (line.starts_with('%') || line.starts_with("ENTRY "))) {
+      const bool entry = Take(line, "ENTRY ");
+      Take(line, "%");
+      const std::string name(line.substr(0, line.find(' ')));
+      if (entry) module.entry = name;
+      computation = &module.computations[name];
+      continue;
+    }
+    while (Take(line, " ")) {
+    }
+    Take(line, "ROOT ");
+    if (computation == nullptr || !Take(line, "%")) continue;
+    const size_t end_of_name = line.find(" = ");
+    if (end_of_name == std::string_view::npos) continue;
+    Instruction instruction;
+    instruction.name = line.substr(0, end_of_name);
+    line.remove_prefix(end_of_name + 3);
+    const size_t end_of_type = EndOfType(line);
+    if (end_of_type == std::string_view::npos) continue;
+    instruction.type = line.substr(0, end_of_type);
+    line.remove_prefix(end_of_type);
+    Take(line, " ");
+    const size_t parenthesis = line.find('(');
+    instruction.opcode = line.substr(0, parenthesis);
+    if (parenthesis != std::string_view::npos) instruction.rest = line.substr(parenthesis);
+    computation->push_back(std::move(instruction));
+  }
+  return module;
+}
+
+int64_t BytesOf(std::string_view dtype) {
+  static const auto* const bytes = new std::map<std::string_view, int64_t>{
+      {"pred", 1}, {"s8", 1},  {"u8", 1},  {"s16", 2}, {"u16", 2}, {"f16", 2}, {"bf16", 2},
+      {"s32", 4},  {"u32", 4}, {"f32", 4}, {"s64", 8}, {"u64", 8}, {"f64", 8}};
+  const auto it = bytes->find(dtype);
+  return it == bytes->end() ? 0 : it->second;
+}
+
+// "f32[2,3]{1,0}" or a tuple of such.
+absl::Status ReadType(const Instruction& instruction, HloCollective* collective) {
+  std::string_view text = instruction.type;
+  while (!text.empty()) {
+    const size_t bracket = text.find('[');
+    if (bracket == std::string_view::npos) break;
+    size_t begin = bracket;
+    while (begin > 0 && std::isalnum(static_cast<unsigned char>(text[begin - 1]))) --begin;
+    const std::string_view dtype = text.substr(begin, bracket - begin);
+    text.remove_prefix(bracket);
+    std::vector<int64_t> dims;
+    int64_t bytes = BytesOf(dtype);
+    if (bytes == 0 || !TakeInts(text, '[', ']', &dims)) {
+      return absl::InvalidArgumentError(fmt::format("instruction {} has the type {}, not known",
+                                                    instruction.name, instruction.type));
+    }
+    for (const int64_t dim : dims) bytes *= dim;
+    collective->dtypes.emplace_back(dtype);
+    collective->result_bytes += bytes;
+    // Layouts hold brackets of their own only inside braces.
+    if (text.starts_with('{')) text.remove_prefix(std::min(text.size(), text.find('}')));
+  }
+  return absl::OkStatus();
+}
+
+constexpr std::array<std::string_view, 7> kKinds = {
+    "all-reduce",         "all-gather",        "reduce-scatter",      "all-to-all",
+    "collective-permute", "ragged-all-to-all", "collective-broadcast"};
+
+std::string KindOf(std::string_view opcode) {
+  if (opcode.ends_with("-start")) opcode.remove_suffix(6);
+  for (const std::string_view kind : kKinds) {
+    if (opcode == kind) return std::string(kind);
+  }
+  return "";
+}
+
+absl::Status Visit(const Module& module, const std::string& computation, int64_t trips,
+                   std::vector<HloCollective>* found) {
+  const auto it = module.computations.find(computation);
+  if (it == module.computations.end()) {
+    return absl::InvalidArgumentError(fmt::format("computation {} is not there", computation));
+  }
+  for (const Instruction& instruction : it->second) {
+    const std::string kind = KindOf(instruction.opcode);
+    if (!kind.empty()) {
+      HloCollective collective;
+      collective.name = instruction.name;
+      collective.kind = kind;
+      collective.trips = trips;
+      MW_RETURN_IF_ERROR(ReadType(instruction, &collective));
+      if (kind != "collective-permute") {
+        auto groups = ParseReplicaGroups(Attribute(instruction.rest, "replica_groups"));
+        if (!groups.ok()) {
+          return absl::InvalidArgumentError(
+              fmt::format("instruction {}: {}", instruction.name, groups.status().ToString()));
+        }
+        collective.groups = *std::move(groups);
+      }
+      found->push_back(std::move(collective));
+      continue;
+    }
+    for (const char* key : {"calls", "to_apply", "branch_computations", "true_computation",
+                            "false_computation", "called_computations"}) {
+      for (const std::string& name : Names(Attribute(instruction.rest, key))) {
+        MW_RETURN_IF_ERROR(Visit(module, name, trips, found));
+      }
+    }
+    if (instruction.opcode != "while") continue;
+    int64_t count = -1;
+    const std::string_view known = "\"known_trip_count\":{\"n\":\"";
+    const size_t at = instruction.rest.find(known);
+    if (at != std::string::npos) {
+      std::string_view number = std::string_view(instruction.rest).substr(at + known.size());
+      if (!TakeInt(number, &count)) count = -1;
+    }
+    const size_t before = found->size();
+    for (const char* key : {"body", "condition"}) {
+      for (const std::string& name : Names(Attribute(instruction.rest, key))) {
+        MW_RETURN_IF_ERROR(Visit(module, name, trips * count, found));
+      }
+    }
+    if (count < 0 && found->size() > before) {
+      return absl::InvalidArgumentError(
+          fmt::format("loop {} holds {} and does not state its trip count", instruction.name,
+                      found->back().name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Groups> ParseReplicaGroups(std::string_view text) {
+  const std::string_view whole = text.substr(0, 80);
+  const auto unknown = [&] {
+    return absl::InvalidArgumentError(
+        fmt::format("replica groups '{}' are in no known form", whole));
+  };
+  Groups groups;
+  if (Take(text, "{")) {
+    while (!Take(text, "}")) {
+      if (!groups.empty() && !Take(text, ",")) return unknown();
+      if (!TakeInts(text, '{', '}', &groups.emplace_back())) return unknown();
+    }
+    return groups;
+  }
+  std::vector<int64_t> dims, source, order;
+  if (!TakeInts(text, '[', ']', &dims) || dims.size() != 2 || !Take(text, "<=") ||
+      !TakeInts(text, '[', ']', &source)) {
+    return unknown();
+  }
+  if (Take(text, "T")) {
+    if (!TakeInts(text, '(', ')', &order) || order.size() != source.size()) return unknown();
+  } else {
+    for (size_t d = 0; d < source.size(); ++d) order.push_back(static_cast<int64_t>(d));
+  }
+  const std::vector<int64_t> values = TransposedIota(source, order);
+  if (static_cast<int64_t>(values.size()) != dims[0] * dims[1]) return unknown();
+  for (auto value = values.begin(); value != values.end(); value += dims[1]) {
+    groups.emplace_back(value, value + dims[1]);
+  }
+  return groups;
+}
+
+absl::StatusOr<std::vector<HloCollective>> ParseHloCollectives(std::string_view hlo) {
+  const Module module = Parse(hlo);
+  std::vector<HloCollective> found;
+  MW_RETURN_IF_ERROR(Visit(module, module.entry, 1, &found));
+  return found;
+}
+
+}  // namespace mw

@@ -1,0 +1,36 @@
+// HloCollectives: the collectives of a compiled program, read from XLA's text dump.
+#ifndef MESHWRIGHT_GRAPH_TESTING_HLO_COLLECTIVES_H_
+#define MESHWRIGHT_GRAPH_TESTING_HLO_COLLECTIVES_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace mw {
+
+struct HloCollective {
+  std::string name;  // of the instruction
+  std::string kind;  // as HLO writes it: "all-reduce", "all-gather", …
+  std::vector<std::vector<int64_t>> groups;
+  std::vector<std::string> dtypes;  // of its results, "f32"; several where XLA combined
+  int64_t result_bytes = 0;         // of all results
+  int64_t trips = 1;                // the product of the loops around it
+};
+
+// The collectives that one execution of the entry computation of `hlo`, the text of a
+// compiled module, runs, in the order of the text. Of an asynchronous pair the start
+// counts. A computation that is called from several places counts once for each.
+//
+// Errors: InvalidArgument, naming the instruction, for groups in a form that is not known
+// and for a loop with a collective in it that does not state its trip count.
+absl::StatusOr<std::vector<HloCollective>> ParseHloCollectives(std::string_view hlo);
+
+// [2,2]<=[4] and [2,2]<=[2,2]T(1,0), the compact form, and {{0,1},{2,3}}.
+absl::StatusOr<std::vector<std::vector<int64_t>>> ParseReplicaGroups(std::string_view text);
+
+}  // namespace mw
+
+#endif  // MESHWRIGHT_GRAPH_TESTING_HLO_COLLECTIVES_H_
