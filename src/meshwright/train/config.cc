@@ -170,6 +170,7 @@ bool ParseNumber(std::string_view text, T* value) {
 // Sets the field, or says what it takes.
 struct Assign {
   std::string_view text;
+  bool may_be_empty;  // of a text whose default is empty
 
   const char* operator()(bool* value) const {
     if (text != "true" && text != "false") return "true or false";
@@ -189,7 +190,7 @@ struct Assign {
     return ParseNumber(text, value) && std::isfinite(*value) ? nullptr : "a finite number";
   }
   const char* operator()(std::string* value) const {
-    if (text.empty()) return "a word";
+    if (text.empty() && !may_be_empty) return "a word";
     *value = text;
     return nullptr;
   }
@@ -351,7 +352,9 @@ absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::stri
     return absl::NotFoundError(
         fmt::format("{}: unknown key '{}'{}", source, key, NearestNote(key, known)));
   }
-  if (const char* expected = std::visit(Assign{value}, field->at(config))) {
+  static const auto* const defaults = new TrainConfig();
+  const bool may_be_empty = ConfigValue(*defaults, *field).empty();
+  if (const char* expected = std::visit(Assign{value, may_be_empty}, field->at(config))) {
     return absl::InvalidArgumentError(
         fmt::format("{}: {} takes {}, not '{}'", source, key, expected, value));
   }

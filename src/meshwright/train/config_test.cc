@@ -66,6 +66,13 @@ TEST(ConfigTest, YamlKeepsEveryField) {
   }
 }
 
+TEST(ConfigTest, YamlKeepsTheDefaults) {
+  TrainConfig read;
+  const absl::Status status = ApplyConfigYaml(read, ConfigToYaml(TrainConfig()), "config.yaml");
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ConfigToYaml(read), ConfigToYaml(TrainConfig()));
+}
+
 TEST(ConfigTest, OnlyADefaultLengthAdaptsToTheModel) {
   models::ModelConfig model;
   model.max_position = 100;
