@@ -67,7 +67,10 @@ class Lowering {
       std::vector<std::string> operands;
       for (const Value& v : node->operands()) operands.push_back(names.at(v));
       std::string key;
-      const bool mergeable = node->regions().empty() && ops::DefOf(*node).name() != "custom_call" &&
+      // Two equal collectives are two on purpose: one that gathers for both passes would
+      // keep what it gathered alive between them.
+      const bool mergeable = node->regions().empty() && !node->attrs().Has("group_size") &&
+                             ops::DefOf(*node).name() != "custom_call" &&
                              ops::DefOf(*node).name() != "optimization_barrier";
       if (mergeable) {
         key = fmt::format("{}({}){}", node->op_name(), fmt::join(operands, ","),

@@ -59,6 +59,7 @@ absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestMeshClient());
   runtime::CompileOptions compile;
   compile.num_partitions = num_devices;
+  compile.use_shardy = num_devices > 1;  // as the engine does
   // Compiling is most of the time.
   compile.env_option_overrides["xla_backend_optimization_level"] = int64_t{0};
   for (int64_t d = 0; d < num_devices; ++d) {

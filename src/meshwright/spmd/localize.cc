@@ -1,9 +1,7 @@
 #include "meshwright/spmd/localize.h"
 
 #include <algorithm>
-#include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -71,7 +69,8 @@ class Localizer {
     for (const Value& v : node.operands()) operands.push_back(map.at(v));
     const std::string_view op = node.op_name();
     if (op == "reshard") {
-      return {Reshard(node, operands[0])};
+      return {Redistribute(operands[0], node.types()[0].dims, node.operand(0).type().spec,
+                           node.types()[0].spec, mesh_, coordinates_)};
     }
     if (op == "scan") return Loop(node, dst, operands, map);
     if (op == "iota") return {Iota(node, dst)};
@@ -103,17 +102,6 @@ class Localizer {
       }
     }
     return results;
-  }
-
-  // Once for each value and layout: both passes ask for a weight outside of loops.
-  Value Reshard(const Node& node, Value local) {
-    const PartitionSpec& from = node.operand(0).type().spec;
-    const PartitionSpec& to = node.types()[0].spec;
-    Value& moved = moved_[{local.node, local.index, from.ToString() + to.ToString()}];
-    if (!moved) {
-      moved = Redistribute(local, node.types()[0].dims, from, to, mesh_, coordinates_);
-    }
-    return moved;
   }
 
   Value Iota(Node& node, Graph& dst) {
@@ -193,8 +181,6 @@ class Localizer {
 
   const Mesh& mesh_;
   Value coordinates_;
-  // Node, its result, the layouts; a node of a loop's body is found in it alone.
-  std::map<std::tuple<const Node*, int, std::string>, Value> moved_;
 };
 
 LocalProgram Build(const Graph& placed, const Mesh& mesh, bool with_coordinates) {

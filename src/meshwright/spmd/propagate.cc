@@ -10,6 +10,7 @@
 
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/constant.h"
+#include "meshwright/ops/optimization_barrier.h"
 #include "meshwright/ops/reshard.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/spmd/factors.h"
@@ -218,7 +219,14 @@ class Walk {
     if (v.type().spec == spec) return v;
     const auto key = std::make_pair(v, (backward_ ? "b" : "f") + spec.ToString());
     if (auto found = made_.find(key); found != made_.end()) return found->second;
-    const Value result = ops::Reshard(v, spec);
+    // What the forward pass gathered and the backward pass gathers again stands behind a
+    // barrier, or the compiler would make one of the two and keep it in between.
+    Value from = v;
+    if (backward_ && made_.contains(std::make_pair(v, "f" + spec.ToString()))) {
+      from = ops::OptimizationBarrier({v})[0];
+      dst_.SetSpec(from, v.type().spec);
+    }
+    const Value result = ops::Reshard(from, spec);
     dst_.SetSpec(result, spec);
     if (weights_.contains(v)) weights_.insert({result, true});
     made_.emplace(key, result);

@@ -190,10 +190,14 @@ TEST_F(CommandLineTest, BadUsage) {
   ExpectBadInput(Sft("out", {"gradient_accumulation_steps=999999999999"}),
                  "gradient_accumulation_steps is at most 33554432");
   ExpectBadInput(Sft("out", {"lora.rank=3"}), "LoRA");
-  ExpectBadInput(Sft("out", {"--mesh", "data=2"}), "--mesh");
-  ExpectBadInput(Sft("out", {"--mesh", "data"}), "axis=size");
-  ExpectBadInput(Sft("out", {"--mesh", "data=0"}), "axis=size");
-  ExpectBadInput(Sft("out", {"--rules", "fsdp"}), "--rules");
+  ExpectBadInput(Sft("out", {"--mesh", "data=3"}), "batch_size");
+  ExpectBadInput(Sft("out", {"--mesh", "data=2", "--device", "cpu:4"}), "has 2 devices");
+  ExpectBadInput(Sft("out", {"--mesh", "data=2", "mesh=data=4"}), "contradict each other");
+  ExpectBadInput(Sft("out", {"--mesh", "data"}), "AXIS=SIZE");
+  ExpectBadInput(Sft("out", {"--mesh", "data=0"}), "must be positive");
+  ExpectBadInput(Sft("out", {"--mesh", "tensor=2"}), "sharding_fallback=replicate");
+  ExpectBadInput(Sft("out", {"--device", "cpu:2"}), "--mesh data=2");
+  ExpectBadInput(Sft("out", {"--rules", "fsdp"}), "pure-fsdp");
   ExpectBadInput(Sft("out", {"--config", Path("none.yaml")}), "none.yaml");
   Write("c.yaml", "steps: 3\nbatch_sise: 4\n");
   ExpectBadInput(Sft("out", {"--config", Path("c.yaml")}), "c.yaml:2: ");
@@ -210,7 +214,7 @@ TEST_F(CommandLineTest, BadDevices) {
 // The plugin's own reports of its start stay out of stderr.
 TEST_F(CommandLineTest, SeveralDevicesAreQuiet) {
   EXPECT_EQ(Invoke({"eval", "--model", "random:tiny-llama", "--data", data_, "--device", "cpu:2",
-                    "--quiet"})
+                    "--mesh", "data=2", "batch_size=2", "--quiet"})
                 .err,
             "");
 }

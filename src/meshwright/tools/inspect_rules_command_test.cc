@@ -122,8 +122,8 @@ TEST_F(InspectRulesTest, NotesAxesThatNoMeshHas) {
   const Outcome outcome = InvokeOn(query_.dump());
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.err,
-            "rule mlp names \"tensro\", which is no mesh axis; the nearest is \"tensor\"\n"
-            "rule length names \"autoregressive\", which is no mesh axis\n");
+            "meshwright: rule mlp names \"tensro\", which is no mesh axis; the nearest is \"tensor\"\n"
+            "meshwright: rule length names \"autoregressive\", which is no mesh axis\n");
 }
 
 TEST_F(InspectRulesTest, RefusesIndivisibleDims) {

@@ -120,7 +120,7 @@ TEST_F(TextCommandsTest, ConvertRefusesBeforeItWrites) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Convert({.model = dir_ + "/none", .out = dir_ + "/new"}).code(),
             absl::StatusCode::kNotFound);
-  for (const char* dtype : {"s8", "float32", "f64"}) {
+  for (const char* dtype : {"s8", "float", "f64"}) {
     const absl::Status status =
         Convert({.model = "random:tiny-llama", .out = dir_ + "/new", .dtype = dtype});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << dtype;

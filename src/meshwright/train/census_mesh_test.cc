@@ -80,6 +80,7 @@ absl::StatusOr<std::string> Compile(const compile::Program& program,
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestMeshClient());
   runtime::CompileOptions options;
   options.num_partitions = program.mesh.num_devices();
+  options.use_shardy = true;  // as the engine does
   for (int64_t d = 0; d < options.num_partitions; ++d) {
     options.device_ids.push_back(client->devices()[d].id());
   }
@@ -127,6 +128,7 @@ struct Layout {
   const char* gather = "layer";
   const char* reduce = "";
   bool zero1 = false;
+  bool scan_layers = true;
   DType compute = DType::kF32;
 };
 
@@ -142,6 +144,7 @@ EngineOptions Options(const Layout& layout) {
   EXPECT_TRUE(mesh.ok()) << mesh.status();
   options.mesh = *mesh;
   options.model.compute_dtype = layout.compute;
+  options.model.scan_layers = layout.scan_layers;
   options.loss.head_chunk_tokens = 24;
   return options;
 }
@@ -200,14 +203,16 @@ TEST_P(CensusMeshTest, IsWhatTheCompiledProgramHolds) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CensusMeshTest,
                          ::testing::Values(Layout{.mesh = "data=4"}, Layout{.mesh = "fsdp=4"},
+                                           Layout{.mesh = "fsdp=2", .scan_layers = false},
                                            Layout{.mesh = "data=2,fsdp=2"},
                                            Layout{.mesh = "data=2,tensor=2",
                                                   .rules = "tp-sequence"},
                                            Layout{.mesh = "data=4", .zero1 = true}),
                          [](const auto& info) {
                            std::string name =
-                               fmt::format("{}_{}{}", info.param.mesh, info.param.rules,
-                                           info.param.zero1 ? "_zero1" : "");
+                               fmt::format("{}_{}{}{}", info.param.mesh, info.param.rules,
+                                           info.param.zero1 ? "_zero1" : "",
+                                           info.param.scan_layers ? "" : "_unscanned");
                            for (char& c : name)
                              c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;

@@ -198,7 +198,8 @@ absl::StatusOr<NewProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> p
   runtime::CacheResult cached;
   runtime::CompileOptions compile;
   compile.num_partitions = mesh_.num_devices();
-  compile.use_shardy = program->automatic;
+  // Annotations or none: XLA's other partitioner warns at each compilation that it is to go.
+  compile.use_shardy = !mesh_.empty();
   for (int64_t d = 0; d < mesh_.num_devices(); ++d) {
     compile.device_ids.push_back(client_->devices()[d].id());
   }
