@@ -47,4 +47,12 @@ absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context) {
   return session;
 }
 
+absl::Status RequireOneDevice(const CommandContext& context, std::string_view command) {
+  const Mesh& mesh = context.config.engine.mesh.partition.mesh;
+  if (mesh.empty()) return absl::OkStatus();
+  return absl::UnimplementedError(
+      fmt::format("{} runs on one device in this version, not on mesh {}; leave out --mesh",
+                  command, mesh.ToString()));
+}
+
 }  // namespace mw::tools

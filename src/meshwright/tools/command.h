@@ -67,6 +67,9 @@ struct DeviceSession {
 };
 absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context);
 
+// For commands without a partitioned program. Errors: Unimplemented on a mesh.
+absl::Status RequireOneDevice(const CommandContext& context, std::string_view command);
+
 }  // namespace mw::tools
 
 #endif  // MESHWRIGHT_TOOLS_COMMAND_H_

@@ -205,6 +205,9 @@ TEST_F(CommandLineTest, BadUsage) {
 }
 
 TEST_F(CommandLineTest, BadDevices) {
+  ExpectBadInput({"inspect", "forward", "--model", "random:tiny-llama", "--batch", data_, "--out",
+                  Path("out"), "--mesh", "data=2"},
+                 "runs on one device");
   ExpectBadInput(Sft("out", {"--device", "cpv"}), "cpu");
   ExpectBadInput(Sft("out", {"--device", "/nowhere/plugin.so"}), "/nowhere/plugin.so");
   ExpectBadInput(Sft("out", {"--device", "cpu:0"}), "cpu:0");

@@ -67,6 +67,7 @@ class InspectForwardCommand : public Command {
   }
 
   absl::Status Run(const CommandContext& context) override {
+    MW_RETURN_IF_ERROR(RequireOneDevice(context, "inspect forward"));
     const models::ModelOptions& options = context.config.engine.model;
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,

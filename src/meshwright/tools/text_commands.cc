@@ -43,6 +43,7 @@ class GenerateCommand : public Command {
     if (args_.num_samples < 1) {
       return absl::InvalidArgumentError("--num-samples must be at least 1");
     }
+    MW_RETURN_IF_ERROR(RequireOneDevice(context, "generate"));
     MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
     return RunGenerate(args_, session.client, session.cache.get(), std::cout);
   }
