@@ -121,9 +121,10 @@ TEST_F(InspectRulesTest, NotesAxesThatNoMeshHas) {
   query_["rules"].push_back({"length", {"autoregressive"}});
   const Outcome outcome = InvokeOn(query_.dump());
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_EQ(outcome.err,
-            "meshwright: rule mlp names \"tensro\", which is no mesh axis; the nearest is \"tensor\"\n"
-            "meshwright: rule length names \"autoregressive\", which is no mesh axis\n");
+  EXPECT_EQ(
+      outcome.err,
+      "meshwright: rule mlp names \"tensro\", which is no mesh axis; the nearest is \"tensor\"\n"
+      "meshwright: rule length names \"autoregressive\", which is no mesh axis\n");
 }
 
 TEST_F(InspectRulesTest, RefusesIndivisibleDims) {
