@@ -14,10 +14,10 @@ namespace {
 
 using ::testing::HasSubstr;
 
-models::ModelConfig Config(const std::string& family) {
+models::ModelConfig Config(const std::string& family, int64_t vocab_size = 64) {
   models::ModelConfig c;
   c.family = family;
-  c.vocab_size = 64;
+  c.vocab_size = vocab_size;
   c.hidden_size = 32;
   c.num_layers = 2;
   c.num_heads = 8;
@@ -34,6 +34,7 @@ struct Layout {
   std::string family = "llama";
   MeshSettings settings;
   int num_micro_batches = 2;
+  int64_t vocab_size = 64;
   int64_t head_chunk_tokens = 24;
   bool scan_layers = true;
   double clip = 1.0;
@@ -76,7 +77,8 @@ class EngineMeshTest : public ::testing::Test {
 
   // Two updates of ragged micro-batches of eight rows.
   static Outcome Train(const Layout& layout) {
-    const std::unique_ptr<models::Model> model = *models::CreateModel(Config(layout.family));
+    const std::unique_ptr<models::Model> model =
+        *models::CreateModel(Config(layout.family, layout.vocab_size));
     auto made = Make(layout, *model);
     EXPECT_TRUE(made.ok()) << made.status();
     if (!made.ok()) return {};
@@ -132,8 +134,8 @@ class EngineMeshTest : public ::testing::Test {
   // One device, the same work.
   static const Outcome& Single(const Layout& layout) {
     static auto* const outcomes = new std::map<std::string, Outcome>();
-    const std::string key =
-        fmt::format("{} {} {}", layout.family, layout.num_micro_batches, DTypeName(layout.compute));
+    const std::string key = fmt::format("{} {} {} {}", layout.family, layout.num_micro_batches,
+                                        layout.vocab_size, DTypeName(layout.compute));
     const auto it = outcomes->find(key);
     if (it != outcomes->end()) return it->second;
     Layout single = layout;
@@ -142,7 +144,8 @@ class EngineMeshTest : public ::testing::Test {
   }
 
   static std::string Refusal(const Layout& layout) {
-    const std::unique_ptr<models::Model> model = *models::CreateModel(Config(layout.family));
+    const std::unique_ptr<models::Model> model =
+        *models::CreateModel(Config(layout.family, layout.vocab_size));
     const auto made = Make(layout, *model);
     return made.ok() ? "accepted" : std::string(made.status().message());
   }
@@ -199,6 +202,16 @@ INSTANTIATE_TEST_SUITE_P(
       for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
       return name;
     });
+
+TEST_F(EngineMeshTest, IndivisibleDimsAreKeptWholeWhenAsked) {
+  Layout layout;
+  layout.settings.mesh = "data=2,tensor=2";
+  layout.vocab_size = 61;
+  layout.num_micro_batches = 4;
+  EXPECT_THAT(Refusal(layout), HasSubstr("of size 61 is not a multiple of 2 (tensor)"));
+  layout.settings.sharding_fallback = "replicate";
+  ExpectSame(Train(layout), Single(layout), 1e-5);
+}
 
 TEST_F(EngineMeshTest, DeferralHoldsNoCollectiveInMicroBatches) {
   Layout layout;
