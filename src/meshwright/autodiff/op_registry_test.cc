@@ -73,34 +73,6 @@ void AddCase(const OpCase& c, Graph* graph, std::vector<Value>* outputs,
   for (const Value& v : c.build(*graph, parameters)) outputs->push_back(v);
 }
 
-std::string Differences(const HostTensor& actual, const HostTensor& expected) {
-  if (actual.dtype() != expected.dtype() || actual.dims() != expected.dims()) {
-    return fmt::format("{} instead of {}", TensorType(actual.dtype(), actual.dims()).ToString(),
-                       TensorType(expected.dtype(), expected.dims()).ToString());
-  }
-  const std::vector<double> a = ToDoubles(actual);
-  const std::vector<double> e = ToDoubles(expected);
-  double magnitude = 1;
-  for (double v : e) magnitude = std::isfinite(v) ? std::max(magnitude, std::abs(v)) : magnitude;
-  // Both sides round in their own order: a few units of the last place for the
-  // elementary functions and the short sums of the cases. bf16 programs may or may
-  // not round between fused ops, which is worth one more unit.
-  double bound = 0;
-  if (actual.dtype() == DType::kF64) bound = 16 * std::numeric_limits<double>::epsilon();
-  if (actual.dtype() == DType::kF32) bound = 16 * std::numeric_limits<float>::epsilon();
-  if (actual.dtype() == DType::kBF16) bound = 0x1p-7;
-  if (actual.dtype() == DType::kF16) bound = 0x1p-10;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(e[i]) ? std::isnan(a[i])
-                         : (a[i] == e[i] || std::abs(a[i] - e[i]) <= bound * magnitude)) {
-      continue;
-    }
-    return fmt::format("element {} is {} instead of {} (allowed {})", i, a[i], e[i],
-                       bound * magnitude);
-  }
-  return "";
-}
-
 TEST(OpRegistryTest, NamesAreUniqueAndEveryOpHasACase) {
   std::set<std::string> with_case, case_names, op_names;
   for (const OpCase& c : Cases()) {

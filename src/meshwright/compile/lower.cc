@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/graph/live_nodes.h"
 #include "meshwright/ops/op_def.h"
 
 namespace mw::compile {
@@ -15,17 +16,6 @@ namespace {
 using graph::Graph;
 using graph::Node;
 using graph::Value;
-
-// Marks the nodes that the outputs of `graph` need.
-std::vector<bool> LiveNodes(const Graph& graph) {
-  std::vector<bool> live(graph.nodes().size());
-  for (const Value& v : graph.outputs()) live[v.node->id()] = true;
-  for (size_t i = graph.nodes().size(); i-- > 0;) {
-    if (!live[i]) continue;
-    for (const Value& v : graph.nodes()[i]->operands()) live[v.node->id()] = true;
-  }
-  return live;
-}
 
 class Lowering;
 
@@ -59,7 +49,7 @@ class Lowering {
     MW_CHECK(arguments.size() == graph.parameters().size());
     graph::ValueMap<std::string> names;
     for (size_t i = 0; i < arguments.size(); ++i) names[graph.parameters()[i]] = arguments[i];
-    const std::vector<bool> live = LiveNodes(graph);
+    const std::vector<bool> live = graph::LiveNodes(graph);
     // Equal nodes over equal operands are one: key → names of the results.
     std::map<std::string, std::vector<std::string>> known;
     for (const auto& node : graph.nodes()) {

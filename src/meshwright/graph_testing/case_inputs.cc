@@ -1,6 +1,10 @@
 #include "meshwright/graph_testing/case_inputs.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <type_traits>
 #include <variant>
@@ -187,6 +191,34 @@ json GraphToJson(const graph::Graph& graph) {
   return {{"parameters", std::move(parameters)},
           {"nodes", std::move(nodes)},
           {"outputs", ValuesToJson(graph.outputs())}};
+}
+
+std::string Differences(const HostTensor& actual, const HostTensor& expected, double slack) {
+  if (actual.dtype() != expected.dtype() || actual.dims() != expected.dims()) {
+    return fmt::format("{} instead of {}", TensorType(actual.dtype(), actual.dims()).ToString(),
+                       TensorType(expected.dtype(), expected.dims()).ToString());
+  }
+  const std::vector<double> a = ToDoubles(actual);
+  const std::vector<double> e = ToDoubles(expected);
+  double magnitude = 1;
+  for (double v : e) magnitude = std::isfinite(v) ? std::max(magnitude, std::abs(v)) : magnitude;
+  // Both sides round in their own order: a few units of the last place for the
+  // elementary functions and the short sums of the cases. bf16 programs may or may
+  // not round between fused ops, which is worth one more unit.
+  double bound = 0;
+  if (actual.dtype() == DType::kF64) bound = 16 * std::numeric_limits<double>::epsilon();
+  if (actual.dtype() == DType::kF32) bound = 16 * std::numeric_limits<float>::epsilon();
+  if (actual.dtype() == DType::kBF16) bound = 0x1p-7;
+  if (actual.dtype() == DType::kF16) bound = 0x1p-10;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(e[i]) ? std::isnan(a[i])
+                         : (a[i] == e[i] || std::abs(a[i] - e[i]) <= slack * bound * magnitude)) {
+      continue;
+    }
+    return fmt::format("element {} is {} instead of {} (allowed {})", i, a[i], e[i],
+                       slack * bound * magnitude);
+  }
+  return "";
 }
 
 }  // namespace mw

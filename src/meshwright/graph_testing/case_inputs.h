@@ -28,6 +28,11 @@ HostTensor RandomTensor(const TensorType& type, double low, double high, const s
 // type but the 16-bit ones holds them exactly.
 std::vector<HostTensor> CaseInputs(const OpCase& op_case);
 
+// Where the result of a case is not the expected one, or "". Floats may differ by
+// `slack` times what another order of rounding is worth: 16 units of the last place of
+// the largest element, at least 1, or 2^-7 and 2^-10 of it in bf16 and f16.
+std::string Differences(const HostTensor& actual, const HostTensor& expected, double slack = 1);
+
 // {"dtype", "dims", "values"}; NaN and infinities are "nan", "inf", "-inf".
 nlohmann::json TensorToJson(const HostTensor& tensor);
 HostTensor TensorFromJson(const nlohmann::json& json);

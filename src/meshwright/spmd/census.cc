@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "meshwright/graph/live_nodes.h"
 #include "meshwright/ops/collective.h"
 #include "meshwright/ops/scan.h"
 
@@ -15,7 +16,6 @@ namespace {
 
 using graph::Graph;
 using graph::Node;
-using graph::Value;
 using Key = std::tuple<std::string, std::vector<std::string>, int64_t>;
 
 int64_t SentBytes(const Node& node, int64_t n) {
@@ -25,14 +25,9 @@ int64_t SentBytes(const Node& node, int64_t n) {
 }
 
 void Walk(const Graph& graph, int64_t trips, std::map<Key, CensusRow>* rows) {
-  std::vector<bool> needed(graph.nodes().size());
-  for (const Value& v : graph.outputs()) needed[v.node->id()] = true;
-  for (size_t i = graph.nodes().size(); i-- > 0;) {
-    if (!needed[i]) continue;
-    for (const Value& v : graph.nodes()[i]->operands()) needed[v.node->id()] = true;
-  }
+  const std::vector<bool> live = graph::LiveNodes(graph);
   for (const auto& node : graph.nodes()) {
-    if (!needed[node->id()]) continue;
+    if (!live[node->id()]) continue;
     if (node->op_name() == "scan") {
       Walk(*node->regions()[0], trips * ops::ScanLayout(*node).length, rows);
       continue;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/graph/live_nodes.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/all_reduce.h"
 #include "meshwright/ops/and.h"
@@ -33,26 +34,15 @@ using graph::Node;
 using graph::Value;
 using graph::ValueMap;
 
-// The nodes of `graph` that its outputs need.
-std::vector<bool> Needed(const Graph& graph) {
-  std::vector<bool> needed(graph.nodes().size());
-  for (const Value& v : graph.outputs()) needed[v.node->id()] = true;
-  for (size_t i = graph.nodes().size(); i-- > 0;) {
-    if (!needed[i]) continue;
-    for (const Value& v : graph.nodes()[i]->operands()) needed[v.node->id()] = true;
-  }
-  return needed;
-}
-
 class Localizer {
  public:
   Localizer(const Mesh& mesh, Value coordinates) : mesh_(mesh), coordinates_(coordinates) {}
 
   // Appends the local form of `src`'s nodes to `dst`; `map` holds the parameters.
   void Run(const Graph& src, Graph& dst, ValueMap<Value>& map) {
-    const std::vector<bool> needed = Needed(src);
+    const std::vector<bool> live = graph::LiveNodes(src);
     for (const auto& node : src.nodes()) {
-      if (node->is_parameter() || !needed[node->id()]) continue;
+      if (node->is_parameter() || !live[node->id()]) continue;
       const std::string saved = dst.scope();
       dst.set_scope(node->scope());
       const std::vector<Value> results = Localize(*node, dst, map);
@@ -72,7 +62,7 @@ class Localizer {
       return {Redistribute(operands[0], node.types()[0].dims, node.operand(0).type().spec,
                            node.types()[0].spec, mesh_, coordinates_)};
     }
-    if (op == "scan") return Loop(node, dst, operands, map);
+    if (op == "scan") return Loop(node, dst, operands);
     if (op == "iota") return {Iota(node, dst)};
     if (op == "take_rows" && !RowAxes(node).empty()) return {TakeRows(node, operands)};
     if (op == "scatter_add_rows" && !RowAxes(node).empty()) return {ScatterRows(node, operands)};
@@ -149,8 +139,7 @@ class Localizer {
     return ops::ScatterAddRows(operands[0], ids, operands[2], ops::OutOfRange::kDrop);
   }
 
-  std::vector<Value> Loop(Node& node, Graph& dst, const std::vector<Value>& operands,
-                          ValueMap<Value>&) {
+  std::vector<Value> Loop(Node& node, Graph& dst, const std::vector<Value>& operands) {
     const Graph& src = *node.regions()[0];
     auto body = std::make_unique<Graph>(&dst);
     ValueMap<Value> map;

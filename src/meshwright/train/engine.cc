@@ -165,13 +165,11 @@ absl::Status Engine::CheckReplicas() const {
                          const TensorType& type) -> absl::Status {
     std::map<Dims, std::pair<int64_t, HostTensor>> seen;  // by where the part begins
     for (int64_t d = 0; d < impl_->mesh_.num_devices(); ++d) {
-      MW_ASSIGN_OR_RETURN(HostTensor part, array.shards[d].ToHost());
-      const auto [it, fresh] =
-          seen.try_emplace(ShardStart(type, impl_->mesh_, d), d, std::move(part));
+      MW_ASSIGN_OR_RETURN(const HostTensor part, array.shards[d].ToHost());
+      const auto [it, fresh] = seen.try_emplace(ShardStart(type, impl_->mesh_, d), d, part);
       if (fresh) continue;
       const auto& [device, first] = it->second;
-      MW_ASSIGN_OR_RETURN(const HostTensor again, array.shards[d].ToHost());
-      if (std::memcmp(first.bytes(), again.bytes(), first.num_bytes()) != 0) {
+      if (std::memcmp(first.bytes(), part.bytes(), first.num_bytes()) != 0) {
         return absl::InternalError(
             fmt::format("after update {} devices {} and {} hold different bits of {} {}",
                         impl_->step_, device, d, name, type.ToString()));
