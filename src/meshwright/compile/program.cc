@@ -4,6 +4,7 @@
 
 #include "meshwright/compile/lower.h"
 #include "meshwright/spmd/partition.h"
+#include "meshwright/spmd/prefetch.h"
 
 namespace mw::compile {
 namespace {
@@ -72,7 +73,11 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       }
       program.specs_text = InterfaceText(program);
     } else {
-      const spmd::PartitionedProgram partitioned = spmd::Partition(graph, options);
+      spmd::PartitionedProgram partitioned = spmd::Partition(graph, options);
+      if (partition.prefetch_gathers) {
+        partitioned.local.graph = spmd::PrefetchGathers(*partitioned.local.graph);
+        partitioned.local.graph->Verify();
+      }
       const graph::Graph& local = *partitioned.local.graph;
       program.specs_text = partitioned.placed->ToString();
       program.has_coordinates = partitioned.local.has_coordinates;

@@ -57,6 +57,8 @@ struct PartitionOptions {
   spmd::LogicalRules rules;
   // See spmd/propagate.h.
   bool replicate_indivisible = false;
+  // See spmd/prefetch.h.
+  bool prefetch_gathers = false;
   // XLA partitions, by annotations of what the graphs and the rules pin; no value that
   // crosses a program is unreduced then.
   bool automatic = false;

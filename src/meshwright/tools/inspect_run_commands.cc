@@ -47,15 +47,20 @@ class InspectCheckpointCommand : public Command {
     if (manifest.is_discarded()) {
       return absl::DataLossError(fmt::format("{}/manifest.json is no JSON", dir));
     }
+    const int64_t begun = state.engine.partial ? state.engine.partial->num_micro_batches : 0;
     if (context.flags.json) {
-      const nlohmann::ordered_json line = {
-          {"dir", dir},          {"step", state.engine.step},
-          {"verified", true},    {"num_skipped_steps", state.engine.num_skipped_steps},
-          {"seed", state.seed},  {"metadata", state.metadata},
-          {"manifest", manifest}};
+      const nlohmann::ordered_json line = {{"dir", dir},
+                                           {"step", state.engine.step},
+                                           {"micro_step_count", begun},
+                                           {"verified", true},
+                                           {"num_skipped_steps", state.engine.num_skipped_steps},
+                                           {"seed", state.seed},
+                                           {"metadata", state.metadata},
+                                           {"manifest", manifest}};
       fmt::print("{}\n", line.dump());
     } else {
-      fmt::print("{}: step {}, every file is what was written\n{}\n", dir, state.engine.step,
+      fmt::print("{}: step {}{}, every file is what was written\n{}\n", dir, state.engine.step,
+                 begun == 0 ? "" : fmt::format(" and {} micro-batches of the next", begun),
                  manifest.dump(1));
     }
     return absl::OkStatus();

@@ -24,8 +24,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "meshwright-checkpoint-1";
+// With a partial step, which a reader of the first would drop without a word.
+constexpr const char* kPartialFormat = "meshwright-checkpoint-2";
 constexpr const char* kStateFile = "engine_state.json";
 constexpr const char* kTensorFile = "optimizer.safetensors";
+constexpr const char* kAccumulatorFile = "accumulator.safetensors";
+// In the accumulator file, beside the parameters' names.
+constexpr const char* kSumsTensor = "loss_sums";
 
 std::string CheckpointsDir(const std::string& run_dir) { return run_dir + "/checkpoints"; }
 
@@ -68,10 +73,28 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& dir,
   return steps;
 }
 
+absl::StatusOr<std::map<std::string, HostTensor>> ReadTensors(const std::string& path) {
+  MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
+                      io::SafetensorsFile::Open(path));
+  std::map<std::string, HostTensor> tensors;
+  for (const std::string& name : file->names()) {
+    MW_ASSIGN_OR_RETURN(tensors[name], file->Read(name));
+  }
+  return tensors;
+}
+
 absl::Status WriteState(const std::string& dir, const CheckpointState& state) {
   MW_RETURN_IF_ERROR(io::WriteSafetensors(dir + "/" + kTensorFile, state.engine.tensors).status());
   nlohmann::ordered_json json;
-  json["format"] = kFormat;
+  const std::optional<PartialStep>& partial = state.engine.partial;
+  json["format"] = partial ? kPartialFormat : kFormat;
+  if (partial) {
+    std::map<std::string, HostTensor> tensors = partial->accumulators;
+    tensors[kSumsTensor] = partial->sums;
+    MW_RETURN_IF_ERROR(io::WriteSafetensors(dir + "/" + kAccumulatorFile, tensors).status());
+    json["micro_step_count"] = partial->num_micro_batches;
+    json["accumulated_tokens"] = partial->num_tokens;
+  }
   json["step"] = state.engine.step;
   json["num_skipped_steps"] = state.engine.num_skipped_steps;
   json["seed"] = state.seed;
@@ -161,9 +184,15 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
   CheckpointState state;
   try {
     const std::string format = json.at("format").get<std::string>();
-    if (format != kFormat) {
-      return absl::UnimplementedError(fmt::format("{} has format \"{}\"; this program reads \"{}\"",
-                                                  state_path, format, kFormat));
+    if (format != kFormat && format != kPartialFormat) {
+      return absl::UnimplementedError(
+          fmt::format("{} has format \"{}\"; this program reads \"{}\" and \"{}\"", state_path,
+                      format, kFormat, kPartialFormat));
+    }
+    if (format == kPartialFormat) {
+      PartialStep& partial = state.engine.partial.emplace();
+      partial.num_micro_batches = json.at("micro_step_count").get<int64_t>();
+      partial.num_tokens = json.at("accumulated_tokens").get<int64_t>();
     }
     state.engine.step = json.at("step").get<int64_t>();
     state.engine.num_skipped_steps = json.at("num_skipped_steps").get<int64_t>();
@@ -174,10 +203,22 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
   } catch (const nlohmann::json::exception& e) {
     return absl::DataLossError(fmt::format("{}: {}", state_path, JsonErrorText(e.what())));
   }
-  MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
-                      io::SafetensorsFile::Open(dir + "/" + kTensorFile));
-  for (const std::string& name : file->names()) {
-    MW_ASSIGN_OR_RETURN(state.engine.tensors[name], file->Read(name));
+  MW_ASSIGN_OR_RETURN(state.engine.tensors, ReadTensors(dir + "/" + kTensorFile));
+  if (state.engine.partial) {
+    PartialStep& partial = *state.engine.partial;
+    const std::string path = dir + "/" + kAccumulatorFile;
+    // Also where the manifest does not list it.
+    if (!io::FileExists(path)) {
+      return absl::DataLossError(
+          fmt::format("{} is missing, but {} says that {} micro-batches are accumulated", path,
+                      kStateFile, partial.num_micro_batches));
+    }
+    MW_ASSIGN_OR_RETURN(partial.accumulators, ReadTensors(path));
+    auto sums = partial.accumulators.extract(kSumsTensor);
+    if (sums.empty()) {
+      return absl::DataLossError(fmt::format("{} has no tensor {}", path, kSumsTensor));
+    }
+    partial.sums = std::move(sums.mapped());
   }
   return state;
 }

@@ -38,12 +38,13 @@ using ModelWriter = std::function<absl::Status(const std::string& dir)>;
 //
 //   <what `write_model` writes>
 //   optimizer.safetensors   the engine's tensors
+//   accumulator.safetensors only between micro-batches: what they accumulated
 //   engine_state.json       counters, data position, seed
 //   manifest.json           size and checksum of every other file
 //
 // The folder appears complete or not at all, durable before `latest` moves: killing
 // the process at any instant leaves the newest complete checkpoint loadable. One of
-// the same step is replaced.
+// the same step is replaced: one between micro-batches is of the last whole step.
 absl::Status SaveCheckpoint(const std::string& run_dir, const CheckpointState& state,
                             const ModelWriter& write_model, const CheckpointOptions& options = {});
 

@@ -63,6 +63,38 @@ TEST_F(CheckpointTest, RoundTripIsBitIdentical) {
   }
 }
 
+TEST_F(CheckpointTest, APartialStepIsOfTheLastWholeOne) {
+  ASSERT_TRUE(Save(7).ok());
+  CheckpointState state = State(7);
+  PartialStep& partial = state.engine.partial.emplace();
+  partial.num_micro_batches = 3;
+  partial.num_tokens = 96;
+  partial.sums = HostTensor::From<float>(DType::kF32, {4}, std::vector<float>{1, 2, 0, 4});
+  partial.accumulators["w"] =
+      HostTensor::From<float>(DType::kF32, {2}, std::vector<float>{-0.0f, 1e-40f});
+  const auto save = [&] {
+    return SaveCheckpoint(run_, state, [](const std::string& dir) {
+      return io::WriteFile(dir + "/config.json", "{}");
+    });
+  };
+  ASSERT_TRUE(save().ok());
+  const auto loaded = LoadCheckpoint(run_ + "/checkpoints/latest");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_TRUE(loaded->engine.partial.has_value());
+  EXPECT_EQ(loaded->engine.step, 7);
+  EXPECT_EQ(loaded->engine.partial->num_micro_batches, 3);
+  EXPECT_EQ(loaded->engine.partial->num_tokens, 96);
+  EXPECT_EQ(loaded->engine.partial->sums.as<float>()[3], 4);
+  ASSERT_EQ(loaded->engine.partial->accumulators.size(), 1u);
+  const HostTensor& w = loaded->engine.partial->accumulators.at("w");
+  EXPECT_EQ(std::memcmp(w.bytes(), partial.accumulators.at("w").bytes(), 8), 0);
+
+  state.engine.partial.reset();
+  ASSERT_TRUE(save().ok());
+  EXPECT_FALSE(LoadCheckpoint(run_ + "/checkpoints/latest")->engine.partial.has_value());
+  EXPECT_FALSE(fs::exists(run_ + "/checkpoints/7/accumulator.safetensors"));
+}
+
 TEST_F(CheckpointTest, RetentionKeepsTheNewest) {
   for (const int64_t step : {1, 2, 3, 10}) ASSERT_TRUE(Save(step, 2).ok());
   EXPECT_FALSE(fs::exists(run_ + "/checkpoints/2"));

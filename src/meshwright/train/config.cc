@@ -98,6 +98,8 @@ std::vector<ConfigField> MakeFields() {
                "layer, micro_batch or update: when sharded weights are gathered"),
       MW_FIELD("reduce_gradients", mesh.reduce_gradients,
                "AXIS=micro_batch or AXIS=update, …: when gradients are summed over an axis"),
+      MW_FIELD("fsdp_prefetch", mesh.fsdp_prefetch,
+               "gather a layer's weights while the layer before it computes"),
       MW_FIELD("shard_optimizer_over_data", mesh.shard_optimizer_over_data,
                "Zero-1: the optimizer's state sharded over the data axis"),
       MW_FIELD("check_replicas", mesh.check_replicas,

@@ -226,10 +226,6 @@ void Engine::ClearGradients() { impl_->ClearAccumulated(); }
 
 absl::StatusOr<EngineState> Engine::State() const {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
-  if (impl_->num_micro_batches_ != 0) {
-    return absl::FailedPreconditionError(
-        "the state was asked for between FwdBwd and Update; call Update or ClearGradients first");
-  }
   // Which steps were skipped is known once their metrics are here.
   MW_RETURN_IF_ERROR(impl_->FinishSteps(true));
   EngineState state;
@@ -238,6 +234,15 @@ absl::StatusOr<EngineState> Engine::State() const {
   for (size_t i = 0; i < impl_->state_.size(); ++i) {
     MW_ASSIGN_OR_RETURN(state.tensors[impl_->state_specs_[i].name],
                         impl_->Read(impl_->state_[i], impl_->StateType(i)));
+  }
+  if (impl_->num_micro_batches_ == 0) return state;
+  PartialStep& partial = state.partial.emplace();
+  partial.num_micro_batches = impl_->num_micro_batches_;
+  partial.num_tokens = impl_->num_tokens_;
+  MW_ASSIGN_OR_RETURN(partial.sums, impl_->Read(impl_->sums_, impl_->SumsType()));
+  for (size_t i = 0; i < impl_->accumulators_.size(); ++i) {
+    MW_ASSIGN_OR_RETURN(partial.accumulators[impl_->params_[i].name],
+                        impl_->Read(impl_->accumulators_[i], impl_->AccumulatorType(i)));
   }
   return state;
 }
@@ -267,7 +272,7 @@ absl::Status Engine::Restore(std::vector<HostTensor> params, const EngineState& 
   impl_->step_ = state.step;
   impl_->num_skipped_ = state.num_skipped_steps;
   impl_->failure_ = absl::OkStatus();
-  return absl::OkStatus();
+  return state.partial ? impl_->FillPartial(*state.partial) : absl::OkStatus();
 }
 
 int64_t Engine::step() const { return impl_->step_; }

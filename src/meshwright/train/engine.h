@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,12 +31,21 @@ struct CompileStats {
   double seconds = 0;
 };
 
+// A step of which some micro-batches are accumulated.
+struct PartialStep {
+  int64_t num_micro_batches = 0;  // > 0
+  int64_t num_tokens = 0;
+  HostTensor sums;                                 // f32 [4], LossSums in their order
+  std::map<std::string, HostTensor> accumulators;  // f32, by parameter, over all devices
+};
+
 // Everything besides the weights that a run needs to continue, by name (see
 // UpdateState in step_programs.h). Independent of devices.
 struct EngineState {
   int64_t step = 0;  // calls of Update
   int64_t num_skipped_steps = 0;
   std::map<std::string, HostTensor> tensors;
+  std::optional<PartialStep> partial;  // between FwdBwd and Update
 };
 
 // The accumulated gradient as the optimizer would get it, before clipping.
@@ -116,11 +126,14 @@ class Engine {
   // Forgets what was accumulated.
   void ClearGradients();
 
-  // Optimizer state and counters. Waits for them.
-  // Errors: FailedPrecondition between FwdBwd and Update.
+  // Optimizer state, counters and what is accumulated. Waits for them.
+  //
+  // A step that is continued from a partial state gives the bits of one that was never
+  // interrupted where accumulators are whole on each device; those that devices hold
+  // parts of are added up here, which changes the order of their sums.
   absl::StatusOr<EngineState> State() const;
-  // Replaces weights, state and counters, forgets what was accumulated, and makes a
-  // failed engine usable again.
+  // Replaces weights, state, counters and what is accumulated, and makes a failed engine
+  // usable again.
   // Errors: InvalidArgument naming what is missing, unknown or of another type; then
   // nothing has changed.
   absl::Status Restore(std::vector<HostTensor> params, const EngineState& state);

@@ -118,6 +118,10 @@ TensorType Engine::Impl::AccumulatorType(size_t i) const {
   return {DType::kF32, params_[i].dims, placement_.accumulators[i]};
 }
 
+TensorType Engine::Impl::GatheredType(size_t i) const {
+  return {options_.model.compute_dtype, params_[i].dims, placement_.gathered[i]};
+}
+
 TensorType Engine::Impl::SumsType() const { return {DType::kF32, {kNumLossSums}, placement_.sums}; }
 
 absl::Status Engine::Impl::UploadParams(std::vector<HostTensor> params,
@@ -165,6 +169,55 @@ absl::Status Engine::Impl::CheckState(const EngineState& state) const {
     return absl::InvalidArgumentError(fmt::format(
         "the state to restore has step {} with {} skipped", state.step, state.num_skipped_steps));
   }
+  return state.partial ? CheckPartial(*state.partial) : absl::OkStatus();
+}
+
+absl::Status Engine::Impl::CheckPartial(const PartialStep& partial) const {
+  if (partial.num_micro_batches < 1 || partial.num_tokens < 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("the partial step to restore has {} micro-batches of {} tokens",
+                    partial.num_micro_batches, partial.num_tokens));
+  }
+  MW_RETURN_IF_ERROR(CheckTensor("tensor", "sums of the partial step", partial.sums, SumsType()));
+  for (size_t i = 0; i < params_.size(); ++i) {
+    const auto found = partial.accumulators.find(params_[i].name);
+    if (found == partial.accumulators.end()) {
+      return absl::InvalidArgumentError(
+          fmt::format("the partial step to restore has no accumulator of {}", params_[i].name));
+    }
+    MW_RETURN_IF_ERROR(
+        CheckTensor("accumulator", params_[i].name, found->second, AccumulatorType(i)));
+  }
+  if (partial.accumulators.size() != params_.size()) {
+    return absl::InvalidArgumentError(
+        fmt::format("the partial step to restore has {} accumulators for {} parameters",
+                    partial.accumulators.size(), params_.size()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
+  // Into the places that the pointer tables know.
+  const auto put = [&](const HostTensor& tensor, const TensorType& type,
+                       DeviceArray& to) -> absl::Status {
+    MW_ASSIGN_OR_RETURN(DeviceArray array, Place(tensor, type));
+    to.shards.resize(array.shards.size());
+    std::ranges::move(array.shards, to.shards.begin());
+    return absl::OkStatus();
+  };
+  size_t next = 0;
+  for (size_t i = 0; i < params_.size(); ++i) {
+    MW_RETURN_IF_ERROR(
+        put(partial.accumulators.at(params_[i].name), AccumulatorType(i), accumulators_[i]));
+    if (gathered_.empty() || !placement_.is_gathered[i]) continue;
+    MW_ASSIGN_OR_RETURN(const HostTensor weight, Read(weights_[i], ParamType(i)));
+    MW_RETURN_IF_ERROR(
+        put(weight.ConvertTo(options_.model.compute_dtype), GatheredType(i), gathered_[next++]));
+  }
+  MW_RETURN_IF_ERROR(put(partial.sums, SumsType(), sums_));
+  num_micro_batches_ = partial.num_micro_batches;
+  num_tokens_ = partial.num_tokens;
+  step_started_ns_ = WallNanoseconds();
   return absl::OkStatus();
 }
 
@@ -188,7 +241,8 @@ absl::Status Engine::Impl::Fill(std::vector<HostTensor> params, const EngineStat
     num_skipped_ = state->num_skipped_steps;
   }
   MW_RETURN_IF_ERROR(UploadParams(std::move(params), &weights_));
-  return UploadState(state, &state_);
+  MW_RETURN_IF_ERROR(UploadState(state, &state_));
+  return state != nullptr && state->partial ? FillPartial(*state->partial) : absl::OkStatus();
 }
 
 absl::StatusOr<NewProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> program) const {

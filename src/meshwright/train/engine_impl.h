@@ -90,12 +90,18 @@ class Engine::Impl {
   TensorType ParamType(size_t i) const;
   TensorType StateType(size_t i) const;
   TensorType AccumulatorType(size_t i) const;
+  TensorType GatheredType(size_t i) const;
   TensorType SumsType() const;
   absl::Status UploadParams(std::vector<HostTensor> params, std::vector<DeviceArray>* out);
   // OK when `state` has the tensors of this optimizer, and counters that can be.
   absl::Status CheckState(const EngineState& state) const;
+  // Errors: as CheckState.
+  absl::Status CheckPartial(const PartialStep& partial) const;
   // Zeros when `state` is null, else what CheckState has let pass.
   absl::Status UploadState(const EngineState* state, std::vector<DeviceArray>* out);
+  // What CheckPartial has let pass, and the weights that first_kernel would have gathered.
+  // REQUIRES: the weights are in place.
+  absl::Status FillPartial(const PartialStep& partial);
   // Weights and state onto the device.
   absl::Status Fill(std::vector<HostTensor> params, const EngineState* state);
   // Compiles or loads; touches nothing that another thread might.

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "meshwright/graph_testing/run_partitioned.h"
 #include "meshwright/spmd/rule_set.h"
 #include "meshwright/train/mesh_settings.h"
@@ -39,6 +42,7 @@ struct Layout {
   bool scan_layers = true;
   double clip = 1.0;
   DType compute = DType::kF32;
+  std::vector<std::string> embed_grad;  // the mesh axes of that rule; none: no rule
 };
 
 struct Outcome {
@@ -63,6 +67,11 @@ class EngineMeshTest : public ::testing::Test {
     EXPECT_TRUE(mesh.ok()) << mesh.status();
     options.mesh = *mesh;
     options.mesh.check_replicas = true;
+    if (!layout.embed_grad.empty()) {
+      auto rules = options.mesh.partition.rules.rules();
+      rules.push_back({"embed_grad", layout.embed_grad});
+      options.mesh.partition.rules = spmd::LogicalRules(std::move(rules));
+    }
     return options;
   }
 
@@ -306,6 +315,93 @@ TEST_F(EngineMeshTest, UnscannedLayersGatherAgainInTheBackwardPass) {
   EXPECT_EQ(gathers[1], gathers[0]);
 }
 
+// Every gather of a layer leaves the loop's way: one before each loop, and in the loop
+// those of the iteration after.
+TEST_F(EngineMeshTest, PrefetchGathersALayerAhead) {
+  for (const char* mesh : {"fsdp=4", "data=2,fsdp=2,tensor=2"}) {
+    Layout plain;
+    plain.settings.mesh = mesh;
+    Layout ahead = plain;
+    ahead.settings.fsdp_prefetch = true;
+    const Outcome a = Train(plain);
+    const Outcome b = Train(ahead);
+    ExpectSame(b, a, 1e-6);
+    for (const char* kernel : {"first_kernel", "accum_kernel"}) {
+      // Seven weights a layer, forward and backward.
+      EXPECT_EQ(spmd::CountCollectives(b.census.at(kernel), "all_gather", "fsdp"),
+                spmd::CountCollectives(a.census.at(kernel), "all_gather", "fsdp") + 14)
+          << kernel << " " << mesh;
+      EXPECT_EQ(spmd::CountCollectives(b.census.at(kernel), "reduce_scatter"),
+                spmd::CountCollectives(a.census.at(kernel), "reduce_scatter"));
+    }
+    EXPECT_EQ(a.programs.at("update_kernel"), b.programs.at("update_kernel"));
+  }
+}
+
+TEST_F(EngineMeshTest, PrefetchWithNothingToGatherIsRefused) {
+  Layout layout;
+  layout.settings.mesh = "data=4";
+  layout.settings.fsdp_prefetch = true;
+  EXPECT_THAT(Refusal(layout), HasSubstr("fsdp_prefetch has no gathers of layers to move: on mesh "
+                                         "\"data=4\" no axis"));
+  layout.settings.mesh = "fsdp=4";
+  layout.settings.gather_parameters = "update";
+  EXPECT_THAT(Refusal(layout), HasSubstr("gathers whole weights before the layers"));
+  layout.settings.gather_parameters = "layer";
+  layout.scan_layers = false;
+  EXPECT_THAT(Refusal(layout), HasSubstr("scan_layers=false has none"));
+  layout.scan_layers = true;
+  layout.settings.shard_mode = "auto";
+  EXPECT_THAT(Refusal(layout), HasSubstr("fsdp_prefetch moves gathers that shard_mode=auto"));
+}
+
+// Gradients of weights with an embed dim are scattered over the axes of embed_grad and
+// gathered again; those of norms are reduced whole; nothing else changes.
+TEST_F(EngineMeshTest, EmbedGradScattersGradientsAndGathersThem) {
+  for (const char* mesh : {"data=4", "data=2,fsdp=2"}) {
+    Layout plain;
+    plain.settings.mesh = mesh;
+    plain.clip = 0;
+    Layout mapped = plain;
+    mapped.embed_grad = {"data"};
+    const Outcome a = Train(plain);
+    const Outcome b = Train(mapped);
+    EXPECT_EQ(a.programs.at("first_kernel"), b.programs.at("first_kernel"));
+    EXPECT_EQ(a.programs.at("accum_kernel"), b.programs.at("accum_kernel"));
+    EXPECT_EQ(a.losses, b.losses);
+    EXPECT_TRUE(SameBits(a.gradients, b.gradients));
+    for (size_t i = 0; i < a.params.size(); ++i) {
+      EXPECT_LE(RelativeL2(b.params[i], a.params[i]), 1e-6) << i;
+    }
+    const spmd::Census& update = b.census.at("update_kernel");
+    const int64_t norms = 3;
+    const auto dense = static_cast<int64_t>(a.params.size()) - norms;
+    EXPECT_EQ(spmd::CountCollectives(update, "reduce_scatter", "data"), dense) << mesh;
+    EXPECT_EQ(spmd::CountCollectives(update, "all_gather", "data"), dense) << mesh;
+    // And the sums of losses.
+    EXPECT_EQ(spmd::CountCollectives(update, "all_reduce", "data"), norms + 1) << mesh;
+  }
+}
+
+TEST_F(EngineMeshTest, EmbedGradThatCannotHoldIsRefused) {
+  Layout layout;
+  layout.settings.mesh = "data=2,tensor=2";
+  layout.embed_grad = {"tensor"};
+  EXPECT_THAT(Refusal(layout),
+              HasSubstr("map embed_grad to tensor, which does not split the batch"));
+  layout.embed_grad = {"data"};
+  layout.settings.reduce_gradients = "data=micro_batch";
+  EXPECT_THAT(Refusal(layout), HasSubstr("reduce_gradients=data=micro_batch sums in every"));
+  layout.settings.reduce_gradients = "";
+  layout.settings.shard_mode = "auto";
+  EXPECT_THAT(Refusal(layout), HasSubstr("map embed_grad, which says how gradients are reduced"));
+  MeshSettings no_mesh;
+  no_mesh.custom_mesh_and_rule = (std::filesystem::path(::testing::TempDir()) / "eg.yaml").string();
+  std::ofstream(no_mesh.custom_mesh_and_rule) << "logical_axis_rules:\n  - [embed_grad, [data]]\n";
+  EXPECT_THAT(std::string(no_mesh.Resolve(0).status().message()),
+              HasSubstr("map embed_grad, which says how gradients are reduced over a mesh"));
+}
+
 TEST_F(EngineMeshTest, StateMovesBetweenMeshes) {
   const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
   const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3};
@@ -333,6 +429,56 @@ TEST_F(EngineMeshTest, StateMovesBetweenMeshes) {
   }
   EXPECT_NEAR(losses[1], losses[0], 1e-5);
   EXPECT_NEAR(losses[2], losses[0], 1e-5);
+}
+
+// What was accumulated on one mesh is finished on another: the same up to the order of
+// sums, also where accumulators hold each device's own part and weights were gathered.
+TEST_F(EngineMeshTest, APartialStepMovesBetweenMeshes) {
+  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3, 1, 1, 8, 0, 4, 6, 2, 8};
+  Layout deferred;
+  deferred.settings.mesh = "data=4";
+  Layout sharded;
+  sharded.settings.mesh = "fsdp=2,tensor=2";
+  Layout kept;
+  kept.settings.mesh = "fsdp=4";
+  kept.settings.gather_parameters = "update";
+  kept.settings.reduce_gradients = "fsdp=update";
+  kept.compute = DType::kBF16;
+  for (Layout single : {Layout(), kept}) {
+    single.settings = {};
+    const auto straight = Make(single, *model);
+    ASSERT_TRUE(straight.ok()) << straight.status();
+    Ok((*straight)->FwdBwd(Rows(counts, 0, 8)));
+    Ok((*straight)->FwdBwd(Rows(counts, 8, 16)));
+    Ok((*straight)->Update());
+    const bool bf16 = single.compute == DType::kBF16;
+    const auto layouts =
+        bf16 ? std::vector<Layout>{kept, kept} : std::vector<Layout>{deferred, sharded, deferred};
+    std::vector<HostTensor> params;
+    EngineState state;
+    for (size_t i = 0; i < layouts.size(); ++i) {
+      const auto made = Make(layouts[i], *model);
+      ASSERT_TRUE(made.ok()) << made.status();
+      Engine& engine = **made;
+      if (i == 0) {
+        Ok(engine.FwdBwd(Rows(counts, 0, 8)));
+        params = *engine.Params();
+        state = *engine.State();
+        ASSERT_TRUE(state.partial.has_value());
+        continue;
+      }
+      Ok(engine.Restore(params, state));
+      Ok(engine.FwdBwd(Rows(counts, 8, 16)));
+      Ok(engine.Update());
+      const auto actual = *engine.Params();
+      const auto expected = *(*straight)->Params();
+      for (size_t p = 0; p < expected.size(); ++p) {
+        EXPECT_LE(RelativeL2(actual[p], expected[p]), bf16 ? 2e-3 : 1e-5)
+            << layouts[i].settings.mesh << " " << engine.params()[p].name;
+      }
+    }
+  }
 }
 
 TEST_F(EngineMeshTest, RefusesWhatCannotHold) {

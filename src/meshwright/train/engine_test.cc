@@ -77,6 +77,48 @@ TEST_F(EngineTest, AStepWithoutTokensChangesNothing) {
   EXPECT_FALSE(SameBits(*engine->Params(), before));
 }
 
+TEST_F(EngineTest, APartialStepContinuesBitForBit) {
+  const EngineOptions options = TestOptions();
+  const auto engine = Make(options);
+  Ok(engine->FwdBwd(Rows(counts_, 0, 2)));
+  const auto params = *engine->Params();
+  const EngineState state = *engine->State();
+  ASSERT_TRUE(state.partial.has_value());
+  EXPECT_EQ(state.partial->num_micro_batches, 1);
+  EXPECT_EQ(state.partial->num_tokens, 2 * kTokens);
+  const auto finish = [&](Engine& each) {
+    Ok(each.FwdBwd(Rows(counts_, 2, 4)));
+    Ok(each.Update());
+    return Last(each);
+  };
+  const StepMetrics straight = finish(*engine);
+  const auto client = TestClient("cpu");
+  ASSERT_TRUE(client.ok());
+  const auto created =
+      Engine::Create(*client, SharedTestCache(), model_.get(), params, options, &state);
+  ASSERT_TRUE(created.ok()) << created.status();
+  const auto restored = Make(options);
+  Ok(restored->FwdBwd(Rows(counts_, 2, 4)));  // to be forgotten
+  Ok(restored->Restore(params, state));
+  for (Engine* each : {created->get(), restored.get()}) {
+    EXPECT_EQ(each->num_micro_batches(), 1);
+    const StepMetrics metrics = finish(*each);
+    EXPECT_EQ(metrics.num_micro_batches, 2);
+    EXPECT_EQ(metrics.num_tokens, straight.num_tokens);
+    EXPECT_EQ(metrics.objective_sum, straight.objective_sum);
+    EXPECT_EQ(metrics.denominator, straight.denominator);
+    EXPECT_TRUE(SameBits(*each->Params(), *engine->Params()));
+    ExpectSameTensors(*each->State(), *engine->State());
+  }
+
+  EngineState lacking = state;
+  lacking.partial->accumulators.erase(lacking.partial->accumulators.begin());
+  const absl::Status refused = restored->Restore(params, lacking);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("has no accumulator of "));
+  EXPECT_TRUE(SameBits(*restored->Params(), *engine->Params()));
+}
+
 TEST_F(EngineTest, CreateTakesTheStateOfAnother) {
   const EngineOptions options = TestOptions();
   const auto engine = Make(options);

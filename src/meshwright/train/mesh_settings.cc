@@ -56,6 +56,12 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
   MW_ASSIGN_OR_RETURN(spmd::RuleSet rules, spmd::LoadRuleSet(custom_mesh_and_rule));
   options.partition.rules = std::move(rules.rules);
   options.rule_set = custom_mesh_and_rule;
+  if (!has_mesh && options.partition.rules.Has("embed_grad")) {
+    return absl::InvalidArgumentError(fmt::format(
+        "the rules {} map embed_grad, which says how gradients are reduced over a mesh, "
+        "and there is none; give one, e.g. --mesh data=2, or use other rules",
+        custom_mesh_and_rule));
+  }
   MW_ASSIGN_OR_RETURN(const size_t mode, Choice("shard_mode", shard_mode, {"explicit", "auto"}));
   options.partition.automatic = mode == 1;
   if (options.partition.automatic && !has_mesh) {
@@ -70,6 +76,7 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
                                                   {"layer", "micro_batch", "update"}));
   options.gather_parameters = static_cast<GatherParameters>(gather);
   MW_RETURN_IF_ERROR(ParseReduceGradients(reduce_gradients, &options.reduce_gradients));
+  options.partition.prefetch_gathers = fsdp_prefetch;
   options.check_replicas = check_replicas;
   options.shard_optimizer_over_data = shard_optimizer_over_data;
   return options;

@@ -18,6 +18,7 @@ struct MeshSettings {
   std::string sharding_fallback = "error";  // or "replicate"
   std::string gather_parameters = "layer";  // or "micro_batch", "update"
   std::string reduce_gradients;             // "data=update,fsdp=micro_batch"
+  bool fsdp_prefetch = false;
   bool shard_optimizer_over_data = false;
   bool check_replicas = false;
 

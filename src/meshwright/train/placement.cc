@@ -104,6 +104,18 @@ absl::Status CheckAutomatic(const MeshOptions& options) {
         "compiler; use shard_mode=explicit, or gather_parameters=layer",
         options.gather_parameters == GatherParameters::kUpdate ? "update" : "micro_batch"));
   }
+  if (options.partition.prefetch_gathers) {
+    return absl::InvalidArgumentError(
+        "fsdp_prefetch moves gathers that shard_mode=auto leaves to the compiler; use "
+        "shard_mode=explicit, or leave it off");
+  }
+  if (options.partition.rules.Has("embed_grad")) {
+    return absl::InvalidArgumentError(fmt::format(
+        "the rules {} map embed_grad, which says how gradients are reduced, and "
+        "shard_mode=auto leaves that to the compiler; use shard_mode=explicit, or rules "
+        "without it",
+        options.rule_set));
+  }
   if (options.shard_optimizer_over_data) {
     return absl::InvalidArgumentError(
         "shard_optimizer_over_data needs reductions that shard_mode=auto leaves to the compiler; "
@@ -125,7 +137,7 @@ absl::Status CheckZero1(const MeshOptions& options, const StepPlacement& placeme
   if (!optimizer_has_state) {
     return absl::InvalidArgumentError(
         "shard_optimizer_over_data shards the optimizer's moments, and this optimizer has none; "
-        "use opt_type=adamw or sgd_momentum, or leave it off");
+        "use opt_type=adamw or a sgd_momentum above 0, or leave it off");
   }
   for (const MeshAxis& axis : mesh.axes()) {
     const bool shards_weights = std::ranges::any_of(
@@ -138,6 +150,58 @@ absl::Status CheckZero1(const MeshOptions& options, const StepPlacement& placeme
     }
   }
   return absl::OkStatus();
+}
+
+// Where the update reduces the accumulator of a weight to first.
+absl::StatusOr<PartitionSpec> ReducedPlace(const nn::ParamSpec& param, const MeshOptions& options,
+                                           const StepPlacement& placement,
+                                           const PartitionSpec& weight,
+                                           const PartitionSpec& accumulator,
+                                           const PartitionSpec& optimizer,
+                                           std::set<std::string>* notes) {
+  const auto embed = std::ranges::find_if(
+      param.axes, [](const std::string& axis) { return axis == "embed" || axis == "embed_attn"; });
+  if (!options.partition.rules.Has("embed_grad") || embed == param.axes.end()) return optimizer;
+  const Mesh& mesh = options.partition.mesh;
+  const auto d = static_cast<size_t>(embed - param.axes.begin());
+  std::vector<std::string> logical = param.axes;
+  logical[d] = "embed_grad";
+  PartitionSpec reduced = weight;
+  reduced.dims.resize(param.dims.size());
+  for (const std::string& axis : options.partition.rules.Resolve(logical, mesh).dims[d]) {
+    if (mesh.Size(axis) == 1 || Shards(weight, axis)) continue;
+    if (!Shards(placement.batch, axis)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the rules {} map embed_grad to {}, which does not split the batch: no gradient is "
+          "summed over it",
+          options.rule_set, axis));
+    }
+    if (!Contains(accumulator.unreduced, axis)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the rules {} map embed_grad to {}, over which reduce_gradients={}=micro_batch "
+          "sums in every micro-batch; leave that off, or use rules without embed_grad",
+          options.rule_set, axis, axis));
+    }
+    reduced.dims[d].push_back(axis);
+  }
+  const int64_t parts = mesh.Size(reduced.dims[d]);
+  if (param.dims[d] % parts != 0) {
+    const std::string what = fmt::format(
+        "the gradient of parameter {} {}: dim {} (embed_grad) of size {} is not a multiple of {} "
+        "({})",
+        param.name, DimsToString(param.dims), d, param.dims[d], parts,
+        fmt::join(reduced.dims[d], " x "));
+    if (!options.partition.replicate_indivisible) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}; use axis sizes that divide it, rules without embed_grad, or "
+                      "sharding_fallback=replicate to reduce it whole",
+                      what));
+    }
+    if (notes != nullptr) notes->insert(what + "; reduced whole");
+    return optimizer;
+  }
+  reduced = Canonical(reduced, mesh);
+  return reduced == weight ? optimizer : reduced;
 }
 
 }  // namespace
@@ -186,6 +250,15 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
         "weights by the rules {}; leave it off, or use an fsdp axis",
         mesh.ToString(), options.rule_set));
   }
+  if (options.partition.prefetch_gathers &&
+      (!gathers || options.gather_parameters != GatherParameters::kLayer)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "fsdp_prefetch has no gathers of layers to move: {}; leave it off",
+        gathers
+            ? "gather_parameters gathers whole weights before the layers"
+            : fmt::format("on mesh \"{}\" no axis of the batch shards the weights by the rules {}",
+                          mesh.ToString(), options.rule_set)));
+  }
   for (size_t i = 0; i < params.size(); ++i) {
     const PartitionSpec& spec = placement.params[i];
     PartitionSpec gathered = Canonical(Without(spec, splits_batch), mesh);
@@ -213,6 +286,10 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
     placement.accumulators.push_back(Canonical(accumulator, mesh));
     placement.optimizer.push_back(
         options.shard_optimizer_over_data ? AddDataToSharding(params[i].dims, spec, mesh) : spec);
+    MW_ASSIGN_OR_RETURN(PartitionSpec reduced, ReducedPlace(params[i], options, placement, spec,
+                                                            placement.accumulators.back(),
+                                                            placement.optimizer.back(), notes));
+    placement.reduced.push_back(std::move(reduced));
   }
   for (const auto& [axis, when] : options.reduce_gradients) {
     if (mesh.Size(axis) > 1 && !splits_batch(axis)) {

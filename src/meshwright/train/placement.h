@@ -47,6 +47,9 @@ struct StepPlacement {
   std::vector<bool> is_gathered;
   std::vector<PartitionSpec> accumulators;
   std::vector<PartitionSpec> optimizer;  // parameter-shaped state
+  // What the update reduces an accumulator to first; the optimizer's spec, unless the rules
+  // map embed_grad: then weights with an embed dim have it cut over those axes too.
+  std::vector<PartitionSpec> reduced;
   PartitionSpec batch;                   // of [B, T]
   PartitionSpec sums;  // unreduced over the batch's axes; whole where XLA partitions
 };
@@ -54,8 +57,10 @@ struct StepPlacement {
 // Errors: InvalidArgument for what cannot hold, in one sentence with a remedy: a dim of a
 // parameter that its axes do not divide (without replicate_indivisible, which adds to
 // `notes` instead), a mesh axis that no rule uses, settings of an axis that is not there
-// or that do not fit each other, Zero-1 without data > 1 or with sharded weights, and
-// where XLA partitions whatever would have to say when weights and gradients travel.
+// or that do not fit each other, Zero-1 without data > 1 or with sharded weights, prefetch
+// with nothing to gather by layer, embed_grad over an axis whose reduction is not the
+// update's, and where XLA partitions whatever would have to say when weights and gradients
+// travel.
 absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params,
                                         const MeshOptions& options, bool optimizer_has_state,
                                         std::set<std::string>* notes = nullptr);

@@ -113,7 +113,11 @@ class SftRun {
                                             saved ? &saved->state.engine : nullptr, &empty));
     if (saved) {
       saved->state.engine.tensors.clear();
-      Note(fmt::format("continuing {} after step {}", options_.out, engine_->step()));
+      saved->state.engine.partial.reset();
+      const int64_t begun = engine_->num_micro_batches();
+      Note(fmt::format(
+          "continuing {} after step {}{}", options_.out, engine_->step(),
+          begun == 0 ? "" : fmt::format(" and {} of the next one's micro-batches", begun)));
     }
     if (!config_.enable_checkpointing) {
       Note("enable_checkpointing=false: the trained weights will not be saved");
@@ -166,14 +170,15 @@ class SftRun {
     const int64_t first_step = engine_->step();
     bool opened = false;
     while (engine_->step() < config_.steps && !stop.load()) {
-      for (int64_t i = 0; i < config_.gradient_accumulation_steps && !stop.load(); ++i) {
+      while (NeedsMicroBatch() && !stop.load()) {
         MW_ASSIGN_OR_RETURN(const data::Batch batch, batches_->Next());
         if (start_s_ == 0) NoteStart();
-        if (options_.before_micro_batch) options_.before_micro_batch(engine_->step(), i);
+        if (options_.before_micro_batch) {
+          options_.before_micro_batch(engine_->step(), engine_->num_micro_batches());
+        }
         MW_RETURN_IF_ERROR(engine_->FwdBwd(batch));
       }
-      // Part of an update is given up: the run ends with the last whole one.
-      if (stop.load()) break;
+      if (NeedsMicroBatch()) break;
       MW_RETURN_IF_ERROR(engine_->Update());
       position_ = batches_->state();
       // Only once the first step is known to have succeeded may files appear.
@@ -187,12 +192,24 @@ class SftRun {
         MW_RETURN_IF_ERROR(Save());
       }
     }
-    engine_->ClearGradients();
     result_.last_step = engine_->step();
     result_.stopped = engine_->step() < config_.steps;
+    if (engine_->num_micro_batches() > 0) {
+      // The step that was begun is saved with what it has accumulated.
+      position_ = batches_->state();
+      if (!opened && config_.enable_checkpointing) {
+        MW_RETURN_IF_ERROR(engine_->WaitForAll());
+        MW_RETURN_IF_ERROR(OpenOutput(first_step));
+        opened = true;
+      }
+    }
     if (opened) MW_RETURN_IF_ERROR(Save());
     if (!result_.stopped) MW_RETURN_IF_ERROR(Measure(stop));
     return engine_->Close();
+  }
+
+  bool NeedsMicroBatch() const {
+    return engine_->num_micro_batches() < config_.gradient_accumulation_steps;
   }
 
   absl::Status OpenOutput(int64_t first_step) {
@@ -223,7 +240,7 @@ class SftRun {
   absl::Status Record(const std::vector<StepMetrics>& metrics) {
     for (const StepMetrics& step : metrics) {
       MetricRecord record = step.ToRecord();
-      if (!start_recorded_) {
+      if (!start_recorded_ && start_s_ > 0) {
         record.Set("perf/start_seconds", start_s_);
         record.Set("perf/start_cpu_seconds", start_cpu_s_);
         start_recorded_ = true;

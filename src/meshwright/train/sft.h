@@ -48,13 +48,15 @@ struct SftResult {
   std::string checkpoint;  // the newest one written; "" = none
 };
 
-// Trains. Once `stop` is true, the newest whole update is saved: one that has only some of
-// its micro-batches is given up.
+// Trains. Once `stop` is true, the newest update is saved, and with it what the next one
+// has accumulated.
 //
 // Files in `out`: config.yaml, metrics.jsonl, tensorboard/, checkpoints/. Nothing is
-// written there before the first step has succeeded. With the same settings, N steps
-// and k steps, a restart and N-k steps give the same weights and the same metrics. A
-// run that is finished resumes to nothing more to do.
+// written there before the first micro-batch has succeeded. With the same settings, N
+// steps and k steps, a restart and N-k steps give the same weights and the same metrics,
+// also when the restart came between two micro-batches; on a mesh that defers reductions,
+// then to the order of sums (Engine::State). A run that is finished resumes to nothing
+// more to do.
 //
 // Errors before the first step: whatever the model, the data or the settings report;
 // FailedPrecondition for a folder that is not empty without `resume`, or without a

@@ -247,7 +247,7 @@ TEST_F(SftTest, AnotherSeedOfTheWeightsIsNoContinuation) {
   EXPECT_TRUE(Run(2, true).ok());
 }
 
-TEST_F(SftTest, AStopInsideAnUpdateGivesItUp) {
+TEST_F(SftTest, AStopInsideAnUpdateKeepsItsMicroBatches) {
   config_.gradient_accumulation_steps = 3;
   options_.out = dir_ + "/straight";
   ASSERT_TRUE(Run(4, false).ok());
@@ -263,11 +263,20 @@ TEST_F(SftTest, AStopInsideAnUpdateGivesItUp) {
   EXPECT_EQ(stopped->last_step, 2);
   EXPECT_EQ(seen.size(), 8u);
   EXPECT_EQ(seen.back(), (std::pair<int64_t, int64_t>(2, 1)));
-  options_.before_micro_batch = nullptr;
+  const auto saved = LoadCheckpoint(stopped->checkpoint);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  ASSERT_TRUE(saved->engine.partial.has_value());
+  EXPECT_EQ(saved->engine.partial->num_micro_batches, 2);
+  seen.clear();
+  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch) {
+    seen.emplace_back(step, micro_batch);
+  };
   stop_ = false;
   const auto resumed = Run(4, true);
   ASSERT_TRUE(resumed.ok()) << resumed.status();
   EXPECT_EQ(resumed->first_step, 2);
+  EXPECT_EQ(seen.size(), 4u);
+  EXPECT_EQ(seen.front(), (std::pair<int64_t, int64_t>(2, 2)));
   for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
     const auto straight = io::ReadFile(dir_ + "/straight/checkpoints/4/" + file);
     const auto continued = io::ReadFile(dir_ + "/stopped/checkpoints/4/" + file);
@@ -276,13 +285,19 @@ TEST_F(SftTest, AStopInsideAnUpdateGivesItUp) {
   }
 }
 
-TEST_F(SftTest, AStopBeforeTheFirstUpdateIsWholeLeavesNothing) {
+TEST_F(SftTest, AStopInsideTheFirstUpdateKeepsItToo) {
   config_.gradient_accumulation_steps = 3;
   options_.before_micro_batch = [&](int64_t, int64_t) { stop_ = true; };
   const auto stopped = Run(4, false);
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   EXPECT_TRUE(stopped->stopped);
   EXPECT_EQ(stopped->last_step, 0);
+  EXPECT_EQ(stopped->checkpoint, options_.out + "/checkpoints/0");
+  // Without checkpoints there is nothing to keep it in.
+  options_.out = dir_ + "/none";
+  config_.enable_checkpointing = false;
+  stop_ = false;
+  ASSERT_TRUE(Run(4, false).ok());
   EXPECT_FALSE(fs::exists(options_.out));
 }
 

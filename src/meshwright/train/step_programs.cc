@@ -247,6 +247,10 @@ void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const Engin
   for (size_t i = 0; i < params.size(); ++i) {
     const Value accumulator = in.accumulators[i];
     Value mean = ops::Mul(accumulator, ops::BroadcastLike(scale, accumulator));
+    if (on_mesh && !(placement.reduced[i] == placement.optimizer[i])) {
+      // Without the barrier a compiler makes the two one all-reduce again.
+      mean = ops::OptimizationBarrier({ops::Reshard(mean, placement.reduced[i])})[0];
+    }
     if (on_mesh) mean = ops::Reshard(mean, placement.optimizer[i]);
     gradients.push_back(ops::Convert(ops::Convert(mean, options.grad_dtype), DType::kF32));
     std::set<std::string> axes;
@@ -373,6 +377,11 @@ absl::Status CheckHeads(const models::ModelConfig& config, const MeshOptions& op
 absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const EngineOptions& options,
                                         std::set<std::string>* notes) {
   MW_RETURN_IF_ERROR(CheckHeads(model.config(), options.mesh));
+  if (options.mesh.partition.prefetch_gathers && !options.model.scan_layers) {
+    return absl::InvalidArgumentError(
+        "fsdp_prefetch moves gathers between the iterations of a loop over layers, and "
+        "scan_layers=false has none: there compilers order gathers as they like; leave it off");
+  }
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
                       CreateOptimizer(options.optimizer));
   return PlaceStep(model.Params(options.model), options.mesh, !optimizer->slots().empty(), notes);
