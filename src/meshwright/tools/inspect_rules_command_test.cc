@@ -12,7 +12,7 @@
 #include "meshwright/models/registry.h"
 #include "meshwright/nn/constrain.h"
 #include "meshwright/spmd/rule_set.h"
-#include "meshwright/tools/command_line.h"
+#include "meshwright/tools/command_line_for_test.h"
 
 namespace mw::tools {
 namespace {
@@ -24,12 +24,6 @@ using ::testing::StartsWith;
 
 class InspectRulesTest : public ::testing::Test {
  protected:
-  struct Outcome {
-    int status = -1;
-    std::string out;
-    std::string err;
-  };
-
   void SetUp() override {
     std::string pattern = ::testing::TempDir() + "inspect_rules_XXXXXX";
     dir_ = ::mkdtemp(pattern.data());
@@ -50,18 +44,9 @@ class InspectRulesTest : public ::testing::Test {
                    const std::vector<std::string>& more = {"--json"}) const {
     const std::string path = dir_ + "/in.json";
     EXPECT_TRUE(io::WriteFile(path, text).ok());
-    std::vector<std::string> args = {"meshwright", "inspect", "rules", "--in", path};
+    std::vector<std::string> args = {"inspect", "rules", "--in", path};
     args.insert(args.end(), more.begin(), more.end());
-    std::vector<const char*> argv;
-    for (const std::string& arg : args) argv.push_back(arg.c_str());
-    ::testing::internal::CaptureStdout();
-    ::testing::internal::CaptureStderr();
-    Outcome outcome;
-    outcome.status = Main(static_cast<int>(argv.size()), argv.data());
-    std::fflush(stdout);
-    outcome.out = ::testing::internal::GetCapturedStdout();
-    outcome.err = ::testing::internal::GetCapturedStderr();
-    return outcome;
+    return Invoke(args);
   }
 
   // The sentence with which the query, with a JSON merge patch applied, is refused.

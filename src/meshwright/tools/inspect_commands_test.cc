@@ -1,0 +1,208 @@
+// `meshwright inspect forward | grad | step | program | schedule`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "meshwright/core/host_tensor.h"
+#include "meshwright/io/safetensors.h"
+#include "meshwright/tools/command_line_for_test.h"
+
+namespace mw::tools {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class InspectCommandsTest : public CommandLineTest {};
+
+TEST_F(InspectCommandsTest, BadBatches) {
+  const auto grad = [&](const std::string& batch, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> args = {"inspect", "grad", "--model", "random:tiny-llama",
+                                     "--batch", batch,  "--out",   Path("g.safetensors")};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  ExpectBadInput(grad(Path("none.safetensors")), "none.safetensors");
+  ExpectBadInput(grad(Write("text.safetensors", "hello")), "text.safetensors");
+  EXPECT_TRUE(io::WriteSafetensors(Path("empty.safetensors"), {}).ok());
+  ExpectBadInput(grad(Path("empty.safetensors")), "tokens");
+  ExpectBadInput(grad(WriteBatch("b.safetensors", {{"targets", S32({1, 2}, {3, 4})}})), "targets");
+  ExpectBadInput(
+      grad(WriteBatch("b.safetensors", {{"tokens", S32({4, 8}, std::vector<int32_t>(32, 200))}})),
+      "tokens[0,0] is 200");
+  const std::string good = Path("batch.safetensors");
+  ExpectBadInput(grad(good, {"--micro-batches", "3"}), "--micro-batches");
+  ExpectBadInput(grad(good, {"--micro-batches", "3,2"}), "--micro-batches");
+  ExpectBadInput(grad(good, {"--loss", "grpo"}), "grpo");
+  ExpectBadInput(grad(good, {"--loss", "sfft"}), "sfft");
+  ExpectBadInput({"inspect", "step", "--model", "random:tiny-llama", "--batch", good, "--out",
+                  Path("weights"), "--steps", "0"},
+                 "--steps");
+  ExpectBadInput({"inspect", "program", "--model", "random:tiny-llama", "--kernel", "last"},
+                 "--kernel");
+  ExpectBadInput({"inspect", "checkpoint", dir_}, "no checkpoint");
+  EXPECT_FALSE(std::filesystem::exists(Path("g.safetensors")));
+}
+
+TEST_F(InspectCommandsTest, ABatchWithoutTokensIsSaidToBeOne) {
+  const std::string batch =
+      WriteBatch("masked.safetensors", {{"loss_mask", F32({4, 8}, std::vector<float>(32, 0.0f))}});
+  std::vector<std::string> args = {"inspect", "grad", "--model", "random:tiny-llama",
+                                   "--batch", batch,  "--out",   Path("g.safetensors")};
+  const Outcome outcome = Invoke(args);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, "loss 0.000000  denominator 0  grad_norm 0.000000\n");
+  EXPECT_THAT(outcome.err, HasSubstr("no token of the batch counts"));
+  args.push_back("--json");
+  EXPECT_THAT(Invoke(args).out, HasSubstr("\"loss\":0.0,"));
+}
+
+// Largest difference between two files' tensors, relative to the largest value.
+double MaxDifference(const std::string& a_path, const std::string& b_path) {
+  const auto a = io::SafetensorsFile::Open(a_path);
+  const auto b = io::SafetensorsFile::Open(b_path);
+  EXPECT_TRUE(a.ok() && b.ok()) << a.status() << b.status();
+  if (!a.ok() || !b.ok()) return HUGE_VAL;
+  EXPECT_EQ((*a)->names(), (*b)->names());
+  double worst = 0;
+  double largest = 0;
+  for (const std::string& name : (*a)->names()) {
+    const HostTensor x = *(*a)->Read(name);
+    const HostTensor y = *(*b)->Read(name);
+    for (int64_t i = 0; i < x.num_elements(); ++i) {
+      worst = std::max<double>(worst, std::abs(x.as<float>()[i] - y.as<float>()[i]));
+      largest = std::max<double>(largest, std::abs(x.as<float>()[i]));
+    }
+  }
+  return worst / largest;
+}
+
+TEST_F(InspectCommandsTest, GradientsDoNotDependOnTheMicroBatches) {
+  const auto grad = [&](const std::string& out, const std::string& parts) {
+    const Outcome outcome = Invoke(
+        {"inspect", "grad", "--model", "random:tiny-llama", "--batch", Path("batch.safetensors"),
+         "--out", Path(out), "--micro-batches", parts, "--json", "matmul_precision=highest"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.status == 0 ? json::parse(outcome.out) : json();
+  };
+  const json whole = grad("whole.safetensors", "1");
+  const json parts = grad("parts.safetensors", "2,1,1");
+  grad("four.safetensors", "4");
+  ASSERT_EQ(whole["denominator"], 3 + 4 + 5 + 6);
+  EXPECT_EQ(parts["denominator"], whole["denominator"]);
+  EXPECT_NEAR(parts["loss"].get<double>(), whole["loss"].get<double>(), 1e-6);
+  // A few roundings of f32 sums.
+  EXPECT_LT(MaxDifference(Path("whole.safetensors"), Path("parts.safetensors")), 2e-6);
+  EXPECT_LT(MaxDifference(Path("whole.safetensors"), Path("four.safetensors")), 2e-6);
+  const auto file = io::SafetensorsFile::Open(Path("whole.safetensors"));
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE((*file)->Contains("model.layers.2.self_attn.q_proj.weight"));
+  EXPECT_TRUE((*file)->Contains("lm_head.weight"));
+}
+
+// One step of SGD is the gradient times the rate.
+TEST_F(InspectCommandsTest, StepAppliesTheGradient) {
+  const std::vector<std::string> batch = {"--model", "random:tiny-llama", "--batch",
+                                          Path("batch.safetensors")};
+  const auto run = [&](std::vector<std::string> args, const std::vector<std::string>& more) {
+    args.insert(args.end(), batch.begin(), batch.end());
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = Invoke(args);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome;
+  };
+  run({"inspect", "grad"}, {"--out", Path("g.safetensors")});
+  const Outcome step = run({"inspect", "step"},
+                           {"--out", Path("stepped"), "--json", "opt_type=sgd", "learning_rate=0.5",
+                            "lr_schedule=constant", "gradient_clipping_threshold=0"});
+  EXPECT_EQ(json::parse(step.out)["step"], 1);
+  ASSERT_EQ(
+      Invoke({"convert", "--model", "random:tiny-llama", "--out", Path("start"), "--dtype", "f32"})
+          .status,
+      0);
+  const auto start = io::SafetensorsFile::Open(Path("start/model.safetensors"));
+  const auto stepped = io::SafetensorsFile::Open(Path("stepped/model.safetensors"));
+  const auto grads = io::SafetensorsFile::Open(Path("g.safetensors"));
+  ASSERT_TRUE(start.ok() && stepped.ok() && grads.ok());
+  for (const std::string& name : (*start)->names()) {
+    const HostTensor w0 = *(*start)->Read(name);
+    const HostTensor w1 = *(*stepped)->Read(name);
+    const HostTensor g = *(*grads)->Read(name);
+    ASSERT_EQ(w0.dims(), g.dims()) << name;
+    for (int64_t i = 0; i < w0.num_elements(); ++i) {
+      ASSERT_NEAR(w1.as<float>()[i], w0.as<float>()[i] - 0.5f * g.as<float>()[i], 1e-6) << name;
+    }
+  }
+}
+
+TEST_F(InspectCommandsTest, ForwardAgreesWithTheLoss) {
+  const Outcome outcome =
+      Invoke({"inspect", "forward", "--model", "random:tiny-llama", "--batch",
+              Path("batch.safetensors"), "--out", Path("l.safetensors"), "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out), json::object());
+  const auto file = io::SafetensorsFile::Open(Path("l.safetensors"));
+  const auto batch = io::SafetensorsFile::Open(Path("batch.safetensors"));
+  ASSERT_TRUE(file.ok() && batch.ok());
+  const HostTensor logits = *(*file)->Read("logits");
+  const HostTensor log_probs = *(*file)->Read("logprobs");
+  EXPECT_EQ(logits.dims(), Dims({4, 8, 131}));
+  EXPECT_EQ(log_probs.dims(), Dims({4, 8}));
+  const HostTensor targets = *(*batch)->Read("targets");
+  const HostTensor mask = *(*batch)->Read("loss_mask");
+  double nll = 0;
+  double count = 0;
+  for (int64_t i = 0; i < 32; ++i) {
+    const auto row = logits.as<float>().subspan(i * 131, 131);
+    double sum = 0;
+    for (const float logit : row) sum += std::exp(static_cast<double>(logit));
+    const double expected = row[targets.as<int32_t>()[i]] - std::log(sum);
+    EXPECT_NEAR(log_probs.as<float>()[i], expected, 1e-5);
+    nll -= mask.as<float>()[i] * expected;
+    count += mask.as<float>()[i];
+  }
+  const Outcome grad =
+      Invoke({"inspect", "grad", "--model", "random:tiny-llama", "--batch",
+              Path("batch.safetensors"), "--out", Path("g.safetensors"), "--json"});
+  ASSERT_EQ(grad.status, 0) << grad.err;
+  EXPECT_NEAR(json::parse(grad.out)["loss"].get<double>(), nll / count, 1e-5);
+}
+
+TEST_F(InspectCommandsTest, ProgramAndSchedule) {
+  const auto program = [&](const std::string& kernel, const std::string& format) {
+    const Outcome outcome =
+        Invoke({"inspect", "program", "--model", "random:tiny-llama", "--kernel", kernel,
+                "--format", format, "batch_size=2", "max_target_length=16"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out;
+  };
+  for (const char* kernel : {"first", "accum", "update", "eval_kernel"}) {
+    EXPECT_THAT(program(kernel, "stablehlo"), HasSubstr("stablehlo."));
+    EXPECT_EQ(program(kernel, "census"), "no collectives\n");
+  }
+  const Outcome automatic =
+      Invoke({"inspect", "program", "--model", "random:tiny-llama", "--format", "census", "--mesh",
+              "data=2", "batch_size=2", "max_target_length=16", "shard_mode=auto"});
+  EXPECT_EQ(automatic.status, 0) << automatic.err;
+  EXPECT_THAT(automatic.out, HasSubstr("leaves the collectives to the compiler"));
+  const json specs = json::parse(program("update", "specs"));
+  int donated = 0;
+  for (const json& input : specs["inputs"]) donated += input.contains("donated_to");
+  EXPECT_GT(donated, 0);
+
+  const Outcome schedule =
+      Invoke({"inspect", "schedule", "--json", "steps=4", "lr_schedule=linear", "learning_rate=1.0",
+              "warmup_steps=2", "learning_rate_final_fraction=0"});
+  ASSERT_EQ(schedule.status, 0) << schedule.err;
+  EXPECT_EQ(json::parse(schedule.out)["learning_rate"], json({0.5, 1.0, 1.0, 0.5}));
+}
+
+}  // namespace
+}  // namespace mw::tools
