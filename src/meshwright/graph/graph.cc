@@ -92,8 +92,9 @@ Graph& Value::graph() const {
 
 bool Node::is_parameter() const { return op_ == &Parameter(); }
 
-void Node::Fail(const std::string& message) const {
-  throw GraphError(absl::StatusCode::kInvalidArgument, std::string(op_name()), message, scope_);
+void Node::Fail(const std::string& message, SourceLocation where) const {
+  throw GraphError(absl::StatusCode::kInvalidArgument, std::string(op_name()), message, scope_,
+                   where);
 }
 
 Graph::Graph(Graph* parent) : parent_(parent), scope_(parent ? parent->scope() : "") {}

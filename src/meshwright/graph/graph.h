@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "meshwright/base/source_location.h"
 #include "meshwright/core/graph_error.h"
 #include "meshwright/core/tensor_type.h"
 #include "meshwright/graph/attributes.h"
@@ -76,7 +77,8 @@ class Node {
   bool is_parameter() const;
 
   // Throws GraphError(kInvalidArgument) with this op's name and scope.
-  [[noreturn]] void Fail(const std::string& message) const;
+  [[noreturn]] void Fail(const std::string& message,
+                         SourceLocation where = SourceLocation::Current()) const;
 
  private:
   friend class Graph;
