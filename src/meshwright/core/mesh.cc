@@ -74,9 +74,10 @@ absl::StatusOr<Mesh> Mesh::Create(std::vector<MeshAxis> axes, int64_t num_device
     product = num_devices;
   }
   if (num_devices != 0 && product != num_devices) {
-    return absl::InvalidArgumentError(fmt::format("mesh {} has {} device{} but there {} {}",
-                                                  Text(axes), product, product == 1 ? "" : "s",
-                                                  num_devices == 1 ? "is" : "are", num_devices));
+    return absl::InvalidArgumentError(
+        fmt::format("mesh {} has {} device{} but there {} {}; choose sizes whose product is {}",
+                    Text(axes), product, product == 1 ? "" : "s", num_devices == 1 ? "is" : "are",
+                    num_devices, num_devices));
   }
   Mesh mesh;
   mesh.axes_ = std::move(axes);

@@ -36,7 +36,8 @@ TEST(MeshTest, OpenSizeTakesTheRest) {
 }
 
 TEST(MeshTest, RefusesWhatDoesNotFit) {
-  EXPECT_EQ(Refusal("data=2,tensor=3", 8), "mesh data=2,tensor=3 has 6 devices but there are 8");
+  EXPECT_EQ(Refusal("data=2,tensor=3", 8),
+            "mesh data=2,tensor=3 has 6 devices but there are 8; choose sizes whose product is 8");
   EXPECT_EQ(Refusal("data=3,fsdp=-1", 8),
             "mesh data=3,fsdp=-1 does not fit 8 devices: the other axes take 3, which does not "
             "divide them");

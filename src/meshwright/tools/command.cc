@@ -33,9 +33,9 @@ absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context) {
   const auto num_devices = static_cast<int64_t>(session.client->devices().size());
   if (mesh_devices > 1 && num_devices != mesh_devices) {
     return absl::InvalidArgumentError(
-        fmt::format("mesh {} has {} devices but {} has {}",
+        fmt::format("mesh {} has {} devices but {} has {}; choose sizes whose product is {}",
                     context.config.engine.mesh.partition.mesh.ToString(), mesh_devices,
-                    context.flags.device, num_devices));
+                    context.flags.device, num_devices, num_devices));
   }
   auto cache = runtime::ExecutableCache::Open();
   if (cache.ok()) {

@@ -168,7 +168,8 @@ absl::StatusOr<PartitionSpec> ReducedPlace(const nn::ParamSpec& param, const Mes
   logical[d] = "embed_grad";
   PartitionSpec reduced = weight;
   reduced.dims.resize(param.dims.size());
-  for (const std::string& axis : options.partition.rules.Resolve(logical, mesh).dims[d]) {
+  const PartitionSpec by_rule = options.partition.rules.Resolve(logical, mesh);
+  for (const std::string& axis : by_rule.dims[d]) {
     if (mesh.Size(axis) == 1 || Shards(weight, axis)) continue;
     if (!Shards(placement.batch, axis)) {
       return absl::InvalidArgumentError(fmt::format(
