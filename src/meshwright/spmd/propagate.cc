@@ -261,12 +261,37 @@ class Walk {
       return;
     }
     if (node.op_name() == "scatter_add_rows") return PlaceScatter(node, states);
+    if (node.op_name() == "add") KeepPartialSum(node, states);
     const Placement placement = PlaceNode(node, states, options_.mesh);
     std::vector<Value> operands;
     for (int i = 0; i < node.num_operands(); ++i) {
       operands.push_back(Get(node.operand(i), placement.operands[i]));
     }
     Append(node, operands, placement.results);
+  }
+
+  // Where the sum is wanted unreduced and one operand is so, the other one becomes it too,
+  // which only masks it; else the first would be reduced, as an accumulator is to which
+  // whole gradients are added.
+  void KeepPartialSum(Node& node, std::vector<OperandState>& states) const {
+    const auto wanted = wanted_->find(node.result());
+    if (wanted == wanted_->end()) return;
+    for (const std::string& axis : wanted->second.unreduced) {
+      const auto has = [&](const Axes& axes) {
+        return std::ranges::find(axes, axis) != axes.end();
+      };
+      if (std::ranges::none_of(states, [&](const auto& s) { return has(s.spec.unreduced); })) {
+        continue;
+      }
+      for (OperandState& state : states) {
+        if (state.flexible || has(state.spec.unreduced) ||
+            std::ranges::any_of(state.spec.dims, has)) {
+          continue;
+        }
+        state.spec.unreduced.push_back(axis);
+        state.spec = Canonical(state.spec, options_.mesh);
+      }
+    }
   }
 
   void Append(Node& node, std::vector<Value> operands, const std::vector<PartitionSpec>& specs) {
