@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/compile/lower.h"
@@ -25,11 +26,35 @@ absl::StatusOr<std::shared_ptr<runtime::Client>> TestClient(const std::string& p
   return client;
 }
 
+namespace {
+
+// The executable of a program; tests run the same one on several inputs, and compiling is
+// most of the time.
+absl::StatusOr<runtime::LoadedExecutable*> Compiled(const runtime::Client& client,
+                                                    const std::string& plugin,
+                                                    const std::string& stablehlo) {
+  static std::mutex mutex;
+  // Never destroyed, as the clients are not.
+  static auto* const executables =
+      new std::map<std::pair<std::string, std::string>, runtime::LoadedExecutable>();
+  std::lock_guard<std::mutex> lock(mutex);
+  const auto key = std::make_pair(plugin, stablehlo);
+  auto found = executables->find(key);
+  if (found == executables->end()) {
+    MW_ASSIGN_OR_RETURN(runtime::LoadedExecutable executable, client.Compile(stablehlo));
+    found = executables->emplace(key, std::move(executable)).first;
+  }
+  return &found->second;
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<HostTensor>> RunText(const std::string& stablehlo,
                                                 const std::vector<HostTensor>& inputs,
                                                 const RunOptions& options) {
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestClient(options.plugin));
-  MW_ASSIGN_OR_RETURN(runtime::LoadedExecutable executable, client->Compile(stablehlo));
+  MW_ASSIGN_OR_RETURN(runtime::LoadedExecutable * executable,
+                      Compiled(*client, options.plugin, stablehlo));
   std::vector<runtime::Buffer> buffers;
   for (const HostTensor& input : inputs) {
     MW_ASSIGN_OR_RETURN(runtime::Buffer buffer, client->Upload(input));
@@ -37,7 +62,7 @@ absl::StatusOr<std::vector<HostTensor>> RunText(const std::string& stablehlo,
   }
   std::vector<runtime::Buffer*> args;
   for (runtime::Buffer& buffer : buffers) args.push_back(&buffer);
-  MW_ASSIGN_OR_RETURN(const std::vector<runtime::Buffer> results, executable.Execute(args));
+  MW_ASSIGN_OR_RETURN(const std::vector<runtime::Buffer> results, executable->Execute(args));
   std::vector<HostTensor> outputs;
   for (const runtime::Buffer& result : results) {
     MW_ASSIGN_OR_RETURN(HostTensor output, result.ToHost());
