@@ -18,6 +18,7 @@ function(mw_layer NAME)
     add_library(${target} STATIC ${sources} ${headers})
     set(scope PUBLIC)
     target_link_libraries(${target} PRIVATE mw_flags)
+    mw_use_pch(${target} mw_pch)
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -63,9 +64,17 @@ function(mw_layer_tests)
         target_link_libraries(${target} PRIVATE mw_flags mw_${layer} ${test_deps} mw_testing
           GTest::gmock GTest::gtest_main)
         target_compile_definitions(${target} PRIVATE ${MW_TEST_DEFINITIONS})
+        target_compile_options(${target} PRIVATE ${MW_TEST_OPTIONS})
+        mw_use_pch(${target} mw_test_pch)
         add_test(NAME ${target} COMMAND ${target})
-        set_tests_properties(${target} PROPERTIES LABELS ${label}
-          ENVIRONMENT "MW_PLUGIN_PATH=${MW_DEPS_DIR}" TIMEOUT 1200)
+        set(environment "MW_PLUGIN_PATH=${MW_DEPS_DIR}")
+        # XLA compiles hundreds of small programs here, most of what tests cost. The labels
+        # parity and slow compile as a user's programs are compiled.
+        if(label MATCHES "unit|mesh")
+          list(APPEND environment "XLA_FLAGS=--xla_backend_optimization_level=0")
+        endif()
+        set_tests_properties(${target} PROPERTIES LABELS ${label} ENVIRONMENT "${environment}"
+          TIMEOUT 1200)
       endif()
     endforeach()
   endforeach()
