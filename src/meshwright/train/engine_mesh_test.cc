@@ -262,6 +262,41 @@ TEST_F(EngineMeshTest, Zero1IsTheSameTrainingWithLessState) {
   }
 }
 
+TEST_F(EngineMeshTest, Zero1HoldsAnEighthOfTheMomentsAndTakesOtherShapes) {
+  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3};
+  Layout layout;
+  layout.settings.mesh = "data=8";
+  layout.clip = 0;
+  int64_t state_bytes[2], whole = 0, cut = 0;
+  std::vector<HostTensor> params[2];
+  for (const bool zero1 : {false, true}) {
+    layout.settings.shard_optimizer_over_data = zero1;
+    const auto made = Make(layout, *model);
+    ASSERT_TRUE(made.ok()) << made.status();
+    Engine& engine = **made;
+    for (const int64_t length : {kTokens, 2 * kTokens}) {
+      Ok(engine.FwdBwd(Rows(counts, 0, 8, 1, length)));
+      Ok(engine.Update());
+    }
+    EXPECT_EQ(engine.compile_stats().num_recompilations, 1);
+    params[zero1] = *engine.Params();
+    const auto stats = engine.MemoryStats();
+    ASSERT_TRUE(stats.ok()) << stats.status();
+    state_bytes[zero1] = stats->at("update_kernel").argument_bytes;
+    const EngineState state = *engine.State();
+    for (const auto& [name, tensor] : state.tensors) {
+      if (zero1 && tensor.dtype() == DType::kF32) {
+        whole += static_cast<int64_t>(tensor.num_bytes());
+        cut += static_cast<int64_t>(tensor.num_bytes()) / 8;
+      }
+    }
+  }
+  EXPECT_TRUE(SameBits(params[0], params[1]));
+  // Zero-1 takes the device's place as well: one s32.
+  EXPECT_EQ(state_bytes[0] - state_bytes[1], whole - cut - 4);
+}
+
 TEST_F(EngineMeshTest, HybridDefersOverDataAndScattersOverFsdp) {
   Layout layout;
   layout.settings.mesh = "data=2,fsdp=4";
