@@ -37,5 +37,6 @@ double ProcessAgeSeconds() {
 }
 
 double ProcessCpuSeconds() { return Seconds(CLOCK_PROCESS_CPUTIME_ID); }
+double ThreadCpuSeconds() { return Seconds(CLOCK_THREAD_CPUTIME_ID); }
 
 }  // namespace mw

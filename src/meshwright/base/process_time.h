@@ -8,8 +8,25 @@ namespace mw {
 // a clock tick, mostly 10 ms. 0 where /proc does not tell.
 double ProcessAgeSeconds();
 
-// CPU seconds of all threads of this process.
+// CPU seconds of all threads of this process, and of the calling thread.
 double ProcessCpuSeconds();
+double ThreadCpuSeconds();
+
+// Adds the thread's CPU time of its scope to *total; without one it does nothing.
+class CpuTimer {
+ public:
+  explicit CpuTimer(double* total)
+      : total_(total), start_(total == nullptr ? 0 : ThreadCpuSeconds()) {}
+  ~CpuTimer() {
+    if (total_ != nullptr) *total_ += ThreadCpuSeconds() - start_;
+  }
+  CpuTimer(const CpuTimer&) = delete;
+  CpuTimer& operator=(const CpuTimer&) = delete;
+
+ private:
+  double* total_;
+  double start_;
+};
 
 }  // namespace mw
 

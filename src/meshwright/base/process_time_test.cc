@@ -32,5 +32,23 @@ TEST(ProcessTimeTest, CountsTheCpuOfAllThreads) {
   EXPECT_GE(ProcessCpuSeconds() - before, 0.02);
 }
 
+TEST(ProcessTimeTest, ATimerAddsTheCpuOfItsThread) {
+  double total = 1;
+  {
+    CpuTimer timer(&total);
+    CpuTimer none(nullptr);
+    const double start = ThreadCpuSeconds();
+    while (ThreadCpuSeconds() < start + 0.02) {
+    }
+    std::thread([] {
+      const double started = ThreadCpuSeconds();
+      while (ThreadCpuSeconds() < started + 0.02) {
+      }
+    }).join();
+  }
+  EXPECT_GE(total, 1.02);
+  EXPECT_LT(total, 1.04) << "the other thread's time is not this one's";
+}
+
 }  // namespace
 }  // namespace mw

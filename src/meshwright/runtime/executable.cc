@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "meshwright/base/process_time.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/pjrt_api.h"
@@ -282,7 +283,11 @@ absl::Status LoadedExecutable::Launch(Scratch& scratch, size_t num_devices, size
     args.device_complete_events = scratch.events.data();
   }
   const PJRT_Api* api = client_->plugin().api();
-  absl::Status status = MW_PJRT_CALL(api, PJRT_LoadedExecutable_Execute, args);
+  absl::Status status;
+  {
+    CpuTimer timer(options.call_cpu_s);
+    status = MW_PJRT_CALL(api, PJRT_LoadedExecutable_Execute, args);
+  }
   if (!status.ok()) return Explain(std::move(status), scratch, num_args);
   if (options.done != nullptr) {
     options.done->clear();

@@ -87,6 +87,9 @@ struct ExecuteOptions {
   int launch_id = 0;
   // Where to put one completion event per device; null: none are made.
   std::vector<Event>* done = nullptr;
+  // What to add the CPU time to that the calling thread spends in the plugin's call; null:
+  // it is not measured.
+  double* call_cpu_s = nullptr;
 };
 
 // A program compiled for and bound to devices of a client. Thread-safe.

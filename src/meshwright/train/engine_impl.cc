@@ -1,7 +1,6 @@
 #include "meshwright/train/engine_impl.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -41,12 +40,6 @@ int64_t WallNanoseconds() {
       .count();
 }
 
-double ThreadCpuSeconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 absl::Status CheckTensor(const char* what, const std::string& name, const HostTensor& tensor,
                          const TensorType& wanted) {
   if (tensor.dtype() == wanted.dtype && tensor.dims() == wanted.dims) return absl::OkStatus();
@@ -71,14 +64,12 @@ absl::StatusOr<DeviceArray> Engine::Impl::Upload(const HostTensor& tensor, const
                                                  runtime::UploadSemantics semantics) {
   DeviceArray array;
   if (mesh_.empty()) {  // the tensor itself, which may be given away
-    CpuTimer timer(&plugin_s_);
     MW_ASSIGN_OR_RETURN(Buffer buffer, client_->Upload(tensor, 0, semantics));
     array.shards.push_back(std::move(buffer));
     return array;
   }
   for (int64_t d = 0; d < mesh_.num_devices(); ++d) {
     const HostTensor part = ShardOf(tensor, type, mesh_, d);
-    CpuTimer timer(&plugin_s_);
     MW_ASSIGN_OR_RETURN(Buffer buffer, client_->Upload(part, static_cast<int>(d), semantics));
     array.shards.push_back(std::move(buffer));
   }
@@ -406,7 +397,7 @@ absl::Status Engine::Impl::Run(LoadedProgram& program) {
   std::vector<Event> done;
   runtime::ExecuteOptions execute;
   execute.done = &done;
-  CpuTimer timer(&plugin_s_);
+  execute.call_cpu_s = &plugin_s_;
   MW_RETURN_IF_ERROR(program.executable.ExecuteSharded(program.args, execute, &results_));
   in_flight_.push_back(std::move(done));
   return absl::OkStatus();
@@ -465,15 +456,12 @@ absl::Status Engine::Impl::Update() {
   TakeResults(weights_.size(), state_);
 
   PendingStep pending;
-  {
-    CpuTimer timer(&plugin_s_);
-    auto copied = results_[0].back().ToHostAsync(&pending.values);
-    if (!copied.ok()) return Poison(copied.status());
-    pending.copied = std::move(*copied);
-    pending.finished_ns = std::make_shared<std::atomic<int64_t>>(0);
-    MW_RETURN_IF_ERROR(Poison(pending.copied.OnReady(
-        [at = pending.finished_ns](const absl::Status&) { at->store(WallNanoseconds()); })));
-  }
+  auto copied = results_[0].back().ToHostAsync(&pending.values);
+  if (!copied.ok()) return Poison(copied.status());
+  pending.copied = std::move(*copied);
+  pending.finished_ns = std::make_shared<std::atomic<int64_t>>(0);
+  MW_RETURN_IF_ERROR(Poison(pending.copied.OnReady(
+      [at = pending.finished_ns](const absl::Status&) { at->store(WallNanoseconds()); })));
   ++step_;
   pending.metrics.step = step_;
   pending.metrics.num_micro_batches = num_micro_batches_;

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshwright/base/process_time.h"
 #include "meshwright/core/tensor_type.h"
 #include "meshwright/train/engine.h"
 #include "meshwright/train/step_programs.h"
@@ -20,20 +21,6 @@
 namespace mw::train {
 
 int64_t WallNanoseconds();
-double ThreadCpuSeconds();
-
-// Adds the thread's CPU time of its scope to *total.
-class CpuTimer {
- public:
-  explicit CpuTimer(double* total) : total_(total), start_(ThreadCpuSeconds()) {}
-  ~CpuTimer() { *total_ += ThreadCpuSeconds() - start_; }
-  CpuTimer(const CpuTimer&) = delete;
-  CpuTimer& operator=(const CpuTimer&) = delete;
-
- private:
-  double* total_;
-  double start_;
-};
 
 struct LoadedProgram {
   compile::Program program;
@@ -165,6 +152,8 @@ class Engine::Impl {
   int64_t num_tokens_ = 0;
   int64_t step_started_ns_ = 0;
   int64_t last_finished_ns_ = 0;
+  // CPU time of the calling thread in this step, and how much of it was the plugin's
+  // execute and await calls and compilations.
   double host_s_ = 0;
   double plugin_s_ = 0;
 
