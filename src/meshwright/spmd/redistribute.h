@@ -19,8 +19,9 @@ namespace mw::spmd {
 //      zeros on the others
 // `coordinates` is s32[axes of the mesh], the device's place, for 5 and 6.
 //
-// A reduce-scatter of one dim is written on two, since TPU compilers turn the
-// one-dimensional form into an all-reduce.
+// A reduce-scatter of the last dim of a vector or of a very large tensor is written as one
+// of a new first dim, since TPU compilers turn it into an all-reduce. It costs a copy of the
+// tensor in the new order, so others stay as they are.
 // REQUIRES: both specs are canonical and fit the tensor of the global `dims`.
 graph::Value Redistribute(graph::Value local, const Dims& dims, const PartitionSpec& from,
                           const PartitionSpec& to, const Mesh& mesh, graph::Value coordinates);
