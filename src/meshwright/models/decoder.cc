@@ -66,7 +66,7 @@ Value EnterBlock(Value x_BTD) { return nn::Constrain(x_BTD, BlockAxes(), StreamA
 Value LeaveBlock(Value x_BTD) { return nn::Constrain(x_BTD, StreamAxes(), BlockAxes()); }
 
 Value EmbedTokens(const ParamMap& params, Value tokens, const ModelOptions& options) {
-  return LeaveBlock(nn::Embed(Param(params, "embed_tokens.weight"), tokens, options.compute_dtype));
+  return nn::Embed(Param(params, "embed_tokens.weight"), tokens, options.compute_dtype);
 }
 
 // x += attention(norm(x)).

@@ -12,8 +12,9 @@ namespace mw::nn {
 
 const std::vector<std::string>& ActivationAxes() {
   static const auto* axes = new std::vector<std::string>{
-      "activation_batch", "activation_length",   "activation_norm_length", "activation_embed",
-      "activation_heads", "activation_kv_heads", "activation_mlp",         "activation_vocab"};
+      "activation_batch", "activation_length", "activation_norm_length",
+      "activation_embed", "activation_heads",  "activation_kv_heads",
+      "activation_mlp",   "activation_vocab",  "activation_embed_and_logits_batch"};
   return *axes;
 }
 

@@ -23,6 +23,9 @@ graph::Value Constrain(graph::Value x, const std::vector<std::string>& axes,
 // The logical axes of activations. activation_length is the tokens of a row where every
 // token of it is at hand (within attention and the MLP), activation_norm_length the same dim in
 // the residual stream and the norms, which may be sharded further (sequence parallelism).
+// activation_embed_and_logits_batch is the batch where tokens meet the vocabulary: axes of
+// the batch may shard the vocabulary there instead. Rules that do not name it give it those
+// of activation_batch.
 const std::vector<std::string>& ActivationAxes();
 
 }  // namespace mw::nn

@@ -37,13 +37,27 @@ namespace {
 using graph::Graph;
 using graph::Value;
 
-// Logits of [B, D], [B, T, D], or [B, S, C, D] of tokens in S shards.
+// Logits of [B, D], [B, T, D], or [B, S, C, D] of tokens in S shards. Where axes of the
+// batch shard the vocabulary, the tokens are gathered over them and their gradient goes
+// back to where they were.
 Value PinnedLogits(Value x, Value head_VD, const ComputeOptions& options) {
-  std::vector<std::string> axes = {"activation_batch"};
-  if (x.rank() > 2) axes.emplace_back("activation_length");
-  if (x.rank() > 3) axes.emplace_back("");
-  axes.emplace_back("activation_vocab");
-  return Constrain(Linear(x, head_VD, options, DType::kF32), axes);
+  const auto axes = [&](const char* batch, const char* last) {
+    std::vector<std::string> names = {batch};
+    if (x.rank() > 2) names.emplace_back("activation_length");
+    if (x.rank() > 3) names.emplace_back("");
+    names.emplace_back(last);
+    return names;
+  };
+  const char* const batch = "activation_embed_and_logits_batch";
+  x = Constrain(x, axes(batch, "activation_embed"), axes("activation_batch", "activation_embed"));
+  return Constrain(Linear(x, head_VD, options, DType::kF32), axes(batch, "activation_vocab"));
+}
+
+// A value of each token, laid out as the logits are.
+Value PinnedTokens(Value v) {
+  std::vector<std::string> axes = {"activation_embed_and_logits_batch", "activation_length"};
+  axes.resize(static_cast<size_t>(v.rank()));
+  return Constrain(v, axes);
 }
 
 // log_prob, log_sum_exp and perhaps entropy of one chunk: x […, D], targets and `keep`
@@ -72,6 +86,8 @@ std::vector<Value> ChunkLogProbs(Value x, Value head_VD, Value targets, Value ke
     const Value mean = ops::Div(ops::ReduceSum(ops::Mul(exps, shifted), {-1}), total);
     results.push_back(ops::Select(keep, ops::Sub(log_total, mean), zero));
   }
+  // So that their gradients come as the logits lie, not the logits' as theirs.
+  for (Value& v : results) v = PinnedTokens(v);
   return results;
 }
 
@@ -127,6 +143,8 @@ TokenLogProbs ComputeTokenLogProbs(Value x_BTD, Value head_VD, Value targets_BT,
     dims.insert(dims.end(), v.dims().begin() + 2, v.dims().end());
     return ops::Reshape(v, dims);
   };
+  targets_BT = PinnedTokens(targets_BT);
+  mask_BT = PinnedTokens(mask_BT);
   const Value keep_BT = mask_BT.dtype() == DType::kPred ? mask_BT : ops::NotEqual(mask_BT, 0.0);
   const std::vector<Value> all = {in_shards(x_BTD), in_shards(targets_BT), in_shards(keep_BT)};
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "meshwright/ops/reshard.h"
@@ -14,15 +15,29 @@ namespace {
 using graph::Node;
 using Axes = std::vector<std::string>;
 
+constexpr std::string_view kVocabularyBatch = "activation_embed_and_logits_batch";
+
 // The batch and token dims, which are never kept whole instead of split.
 bool MustDivide(const std::string& logical) {
   return logical == "activation_batch" || logical == "activation_length" ||
-         logical == "activation_norm_length";
+         logical == "activation_norm_length" || logical == kVocabularyBatch;
 }
+
+}  // namespace
+
+PartitionSpec ResolveActivation(const LogicalRules& rules, std::vector<std::string> names,
+                                const Mesh& mesh) {
+  for (std::string& name : names) {
+    if (name == kVocabularyBatch && !rules.Has(name)) name = "activation_batch";
+  }
+  return rules.Resolve(names, mesh);
+}
+
+namespace {
 
 PartitionSpec ConstrainSpec(const Node& node, const PropagateOptions& options) {
   const Axes& names = node.attrs().Get<Axes>("axes");
-  PartitionSpec spec = options.rules.Resolve(names, options.mesh);
+  PartitionSpec spec = ResolveActivation(options.rules, names, options.mesh);
   const TensorType& type = node.types()[0];
   for (size_t d = 0; d < names.size(); ++d) {
     const int64_t parts = options.mesh.Size(spec.dims[d]);

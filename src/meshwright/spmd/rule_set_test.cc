@@ -35,8 +35,8 @@ Dims Resolve(const std::string& set, const std::string& mesh,
 TEST(RuleSetTest, AllAreBuiltIn) {
   EXPECT_THAT(RuleSetNames(),
               ElementsAre("cp-as-ep", "cp-as-ep-dense-fsdp", "cp-as-ep-dense-no-cp", "default",
-                          "ep", "ep-as-cp", "ep-as-dp", "pipeline-large-moe", "pure-dp",
-                          "pure-fsdp", "shard-exp-on-fsdp", "tp", "tp-sequence"));
+                          "ep", "ep-as-cp", "ep-as-dp", "fsdp-vocab", "pipeline-large-moe",
+                          "pure-dp", "pure-fsdp", "shard-exp-on-fsdp", "tp", "tp-sequence"));
   for (const std::string& name : RuleSetNames()) {
     const auto set = LoadRuleSet(name);
     ASSERT_TRUE(set.ok()) << set.status();
@@ -92,6 +92,15 @@ TEST(RuleSetTest, ShardWhatTheySay) {
   EXPECT_EQ(Resolve("tp-sequence", all, residual),
             Dims({{"data", "fsdp", "expert"}, {"context", "tensor"}, {}}));
   EXPECT_EQ(Resolve("tp-sequence", all, up), Resolve("default", all, up));
+
+  const std::vector<std::string> logits = {"activation_embed_and_logits_batch",
+                                           "activation_length", "activation_vocab"};
+  EXPECT_EQ(Resolve("fsdp-vocab", all, residual), Resolve("default", all, residual));
+  EXPECT_EQ(Resolve("fsdp-vocab", all, up), Resolve("default", all, up));
+  EXPECT_EQ(Resolve("fsdp-vocab", all, logits),
+            Dims({{"data", "expert"}, {"context"}, {"fsdp", "tensor"}}));
+  EXPECT_EQ(Resolve("fsdp-vocab", all, {"vocab", "embed"}),
+            Dims({{"fsdp", "tensor"}, {"context", "expert"}}));
 
   EXPECT_EQ(Resolve("pure-dp", all, residual), Dims({{"data"}, {}, {}}));
   EXPECT_EQ(Resolve("pure-dp", all, up), Dims({{}, {}, {}}));

@@ -70,7 +70,7 @@ std::vector<ConfigField> MakeFields() {
                "coefficient of the squared log-partition function"),
       MW_FIELD("loss.label_smoothing", engine.loss.label_smoothing, "only 0 in this version"),
       MW_FIELD("head_chunk_tokens", engine.loss.head_chunk_tokens,
-               "tokens whose logits exist at a time; 0 = all"),
+               "tokens whose logits exist on a device at a time; 0 = all"),
 
       MW_FIELD("dtype", engine.model.compute_dtype, "of the computation: f32 or bf16"),
       MW_FIELD("weight_dtype", engine.weight_dtype, "of the weights: f32 or bf16"),

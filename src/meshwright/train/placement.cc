@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/spmd/pinned_spec.h"
 
 namespace mw::train {
 namespace {
@@ -24,6 +25,16 @@ bool Shards(const PartitionSpec& spec, const std::string& axis) {
 template <typename Drop>
 PartitionSpec Without(PartitionSpec spec, const Drop& drop) {
   for (Axes& axes : spec.dims) std::erase_if(axes, drop);
+  return spec;
+}
+
+// Of [B, T] where tokens meet the vocabulary: embedding, logits.
+PartitionSpec TokensAtVocabulary(const MeshOptions& options) {
+  PartitionSpec spec = spmd::ResolveActivation(
+      options.partition.rules,
+      {"activation_vocab", "activation_embed_and_logits_batch", "activation_length"},
+      options.partition.mesh);
+  spec.dims.erase(spec.dims.begin());
   return spec;
 }
 
@@ -218,6 +229,14 @@ PartitionSpec AddDataToSharding(const Dims& dims, PartitionSpec spec, const Mesh
   return Canonical(spec, mesh);
 }
 
+int64_t NumTokenShardsAtHead(const MeshOptions& options) {
+  int64_t parts = 1;
+  for (const Axes& axes : TokensAtVocabulary(options).dims) {
+    parts *= options.partition.mesh.Size(axes);
+  }
+  return parts;
+}
+
 absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params,
                                         const MeshOptions& options, bool optimizer_has_state,
                                         std::set<std::string>* notes) {
@@ -240,6 +259,13 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
   MW_RETURN_IF_ERROR(CheckZero1(options, placement, optimizer_has_state));
 
   const auto splits_batch = [&](const std::string& axis) { return Shards(placement.batch, axis); };
+  // Axes that shard the vocabulary instead of the tokens that meet it are like axes of
+  // tensor parallelism to the weights there.
+  const PartitionSpec at_vocabulary = TokensAtVocabulary(options);
+  const auto splits_tokens_of = [&](const nn::ParamSpec& param, const std::string& axis) {
+    const bool vocabulary = std::ranges::find(param.axes, "vocab") != param.axes.end();
+    return Shards(vocabulary ? at_vocabulary : placement.batch, axis);
+  };
   const bool gathers = std::ranges::any_of(placement.params, [&](const PartitionSpec& spec) {
     return std::ranges::any_of(mesh.axes(), [&](const MeshAxis& axis) {
       return splits_batch(axis.name) && Shards(spec, axis.name);
@@ -262,7 +288,10 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
   }
   for (size_t i = 0; i < params.size(); ++i) {
     const PartitionSpec& spec = placement.params[i];
-    PartitionSpec gathered = Canonical(Without(spec, splits_batch), mesh);
+    const auto splits_tokens = [&](const std::string& axis) {
+      return splits_tokens_of(params[i], axis);
+    };
+    PartitionSpec gathered = Canonical(Without(spec, splits_tokens), mesh);
     placement.is_gathered.push_back(options.gather_parameters != GatherParameters::kLayer &&
                                     !(gathered == spec));
     placement.gathered.push_back(placement.is_gathered.back() ? std::move(gathered) : spec);
@@ -278,7 +307,7 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
       if (axis.size == 1 || !deferred(axis.name)) continue;
       // An axis that does not split the batch sums the gradients of small weights only:
       // norms, whose input it shards along the sequence or by heads.
-      if (!splits_batch(axis.name) && (Shards(spec, axis.name) || !IsNorm(params[i]))) continue;
+      if (!splits_tokens(axis.name) && (Shards(spec, axis.name) || !IsNorm(params[i]))) continue;
       accumulator.unreduced.push_back(axis.name);
     }
     accumulator = Without(accumulator, [&](const std::string& axis) {

@@ -50,8 +50,8 @@ struct StepPlacement {
   // What the update reduces an accumulator to first; the optimizer's spec, unless the rules
   // map embed_grad: then weights with an embed dim have it cut over those axes too.
   std::vector<PartitionSpec> reduced;
-  PartitionSpec batch;                   // of [B, T]
-  PartitionSpec sums;  // unreduced over the batch's axes; whole where XLA partitions
+  PartitionSpec batch;  // of [B, T]
+  PartitionSpec sums;   // unreduced over the batch's axes; whole where XLA partitions
 };
 
 // Errors: InvalidArgument for what cannot hold, in one sentence with a remedy: a dim of a
@@ -68,6 +68,9 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
 // `spec` with `data` added to the first dim that it divides beyond what shards it. A spec
 // that has `data`, a scalar, or a tensor of which no dim divides comes back as it is.
 PartitionSpec AddDataToSharding(const Dims& dims, PartitionSpec spec, const Mesh& mesh);
+
+// Over how many devices the tokens of the logits are split.
+int64_t NumTokenShardsAtHead(const MeshOptions& options);
 
 // Errors: InvalidArgument when `rows` rows of `tokens` tokens do not split evenly over the
 // axes of the batch, with the numbers.

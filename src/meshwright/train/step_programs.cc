@@ -131,8 +131,11 @@ std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& op
   nn::ParamMap params;
   for (size_t i = 0; i < specs.size(); ++i) params[specs[i].name] = weights[i];
   const Value hidden = model.Hidden(params, {batch[0], batch[4], batch[3]}, options.model);
-  const LossSums sums = BuildSftLoss(hidden, model.HeadWeight(params), batch[1], batch[2],
-                                     options.loss, options.model.compute());
+  LossOptions loss = options.loss;
+  // Logits of so many tokens on each device.
+  loss.head_chunk_tokens *= NumTokenShardsAtHead(options.mesh);
+  const LossSums sums = BuildSftLoss(hidden, model.HeadWeight(params), batch[1], batch[2], loss,
+                                     options.model.compute());
   return {sums.objective, sums.nll, sums.z_loss, sums.denominator};
 }
 
@@ -245,13 +248,15 @@ void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const Engin
   // reduction of a scalar for each set of axes, and each element counts once.
   std::vector<std::pair<std::set<std::string>, Value>> squares;
   for (size_t i = 0; i < params.size(); ++i) {
-    const Value accumulator = in.accumulators[i];
-    Value mean = ops::Mul(accumulator, ops::BroadcastLike(scale, accumulator));
+    // Summed over the mesh before it is scaled: the other way round every sum would wait for
+    // the scale, and move a scaled copy of its accumulator.
+    Value sum = in.accumulators[i];
     if (on_mesh && !(placement.reduced[i] == placement.optimizer[i])) {
       // Without the barrier a compiler makes the two one all-reduce again.
-      mean = ops::OptimizationBarrier({ops::Reshard(mean, placement.reduced[i])})[0];
+      sum = ops::OptimizationBarrier({ops::Reshard(sum, placement.reduced[i])})[0];
     }
-    if (on_mesh) mean = ops::Reshard(mean, placement.optimizer[i]);
+    if (on_mesh) sum = ops::Reshard(sum, placement.optimizer[i]);
+    const Value mean = ops::Mul(sum, ops::BroadcastLike(scale, sum));
     gradients.push_back(ops::Convert(ops::Convert(mean, options.grad_dtype), DType::kF32));
     std::set<std::string> axes;
     for (const auto& dim : placement.optimizer[i].dims) axes.insert(dim.begin(), dim.end());
