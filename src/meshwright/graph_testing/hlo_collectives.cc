@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <charconv>
 #include <map>
+#include <optional>
+#include <utility>
 
 #include "meshwright/base/status_macros.h"
 
@@ -19,10 +22,13 @@ struct Instruction {
   std::string type;
   std::string opcode;
   std::string rest;  // operands and attributes
+  bool is_root = false;
 };
 
+using Computation = std::vector<Instruction>;
+
 struct Module {
-  std::map<std::string, std::vector<Instruction>, std::less<>> computations;
+  std::map<std::string, Computation, std::less<>> computations;
   std::string entry;
 };
 
@@ -104,7 +110,7 @@ size_t EndOfType(std::string_view text) {
 
 Module Parse(std::string_view hlo) {
   Module module;
-  std::vector<Instruction>* computation = nullptr;
+  Computation* computation = nullptr;
   while (!hlo.empty()) {
     const size_t newline = hlo.find('\n');
     std::string_view line = hlo.substr(0, newline);
@@ -119,12 +125,13 @@ Module Parse(std::string_view hlo) {
     }
     while (Take(line, " ")) {
     }
-    Take(line, "ROOT ");
+    const bool is_root = Take(line, "ROOT ");
     if (computation == nullptr || !Take(line, "%")) continue;
     const size_t end_of_name = line.find(" = ");
     if (end_of_name == std::string_view::npos) continue;
     Instruction instruction;
     instruction.name = line.substr(0, end_of_name);
+    instruction.is_root = is_root;
     line.remove_prefix(end_of_name + 3);
     const size_t end_of_type = EndOfType(line);
     if (end_of_type == std::string_view::npos) continue;
@@ -184,6 +191,107 @@ std::string KindOf(std::string_view opcode) {
   return "";
 }
 
+// "a" and "b#1" of "(%a, /*index=1*/%b#1), …".
+std::vector<std::string> Operands(const Instruction& instruction) {
+  std::vector<std::string> operands;
+  std::string_view text = instruction.rest;
+  text = text.substr(0, text.find(')'));
+  while (true) {
+    const size_t at = text.find('%');
+    if (at == std::string_view::npos) return operands;
+    text.remove_prefix(at + 1);
+    operands.emplace_back(text.substr(0, text.find_first_of(", ")));
+  }
+}
+
+const Instruction* Root(const Computation& computation) {
+  for (const Instruction& instruction : computation) {
+    if (instruction.is_root) return &instruction;
+  }
+  return nullptr;
+}
+
+// The instruction that makes the value `name` of a computation, and which of its results
+// it is (-1: all), past copies and tuples; null when there is none.
+std::pair<const Instruction*, int64_t> Origin(const Computation& computation, std::string name) {
+  int64_t index = -1;
+  while (true) {
+    if (const size_t hash = name.find('#'); hash != std::string::npos) {
+      std::string_view number = std::string_view(name).substr(hash + 1);
+      if (!TakeInt(number, &index)) return {nullptr, -1};
+      name.resize(hash);
+    }
+    const auto it = std::ranges::find(computation, name, &Instruction::name);
+    if (it == computation.end()) return {nullptr, -1};
+    const std::vector<std::string> operands = Operands(*it);
+    if (it->opcode == "tuple" && index >= 0 && index < static_cast<int64_t>(operands.size())) {
+      name = operands[static_cast<size_t>(index)];
+      index = -1;
+    } else if (it->opcode == "get-tuple-element" && operands.size() == 1) {
+      std::string_view number = Attribute(it->rest, "index");
+      if (!TakeInt(number, &index)) return {nullptr, -1};
+      name = operands[0];
+    } else if ((it->opcode == "copy" || it->opcode == "bitcast") && index < 0) {
+      name = operands.at(0);
+    } else {
+      return {&*it, index};
+    }
+  }
+}
+
+// The integer constant that `name` is, or null.
+std::optional<int64_t> ConstantOf(const Computation& computation, const std::string& name) {
+  const Instruction* const origin = Origin(computation, name).first;
+  if (origin == nullptr || origin->opcode != "constant") return std::nullopt;
+  std::string_view number = std::string_view(origin->rest).substr(1);
+  int64_t value = 0;
+  if (!TakeInt(number, &value)) return std::nullopt;
+  return value;
+}
+
+// The trips that a while instruction of `around` states, or else counts: a value of its
+// state that starts at a constant, grows by a constant and is compared (LT) with one.
+std::optional<int64_t> TripCount(const Module& module, const Computation& around,
+                                 const Instruction& loop) {
+  const std::string_view known = "\"known_trip_count\":{\"n\":\"";
+  if (const size_t at = loop.rest.find(known); at != std::string::npos) {
+    std::string_view number = std::string_view(loop.rest).substr(at + known.size());
+    int64_t count = 0;
+    if (TakeInt(number, &count)) return count;
+  }
+  const auto computation = [&](const char* key) -> const Computation* {
+    const std::vector<std::string> names = Names(Attribute(loop.rest, key));
+    const auto it = module.computations.find(names.empty() ? "" : names[0]);
+    return it == module.computations.end() ? nullptr : &it->second;
+  };
+  const Computation* const condition = computation("condition");
+  const Computation* const body = computation("body");
+  const std::vector<std::string> state = Operands(loop);
+  if (condition == nullptr || body == nullptr || state.size() != 1) return std::nullopt;
+  const Instruction* const compare = Root(*condition);
+  const Instruction* const next = Root(*body);
+  if (compare == nullptr || next == nullptr || compare->opcode != "compare" ||
+      !Attribute(compare->rest, "direction").starts_with("LT")) {
+    return std::nullopt;
+  }
+  const std::vector<std::string> sides = Operands(*compare);
+  if (sides.size() != 2) return std::nullopt;
+  const auto [counter, index] = Origin(*condition, sides[0]);
+  if (counter == nullptr || counter->opcode != "parameter" || index < 0) return std::nullopt;
+  const std::optional<int64_t> limit = ConstantOf(*condition, sides[1]);
+  const std::optional<int64_t> start = ConstantOf(around, fmt::format("{}#{}", state[0], index));
+  const Instruction* const sum = Origin(*body, fmt::format("{}#{}", next->name, index)).first;
+  if (!limit || !start || sum == nullptr || sum->opcode != "add") return std::nullopt;
+  const std::vector<std::string> terms = Operands(*sum);
+  if (terms.size() != 2) return std::nullopt;
+  const auto [old, old_index] = Origin(*body, terms[0]);
+  const std::optional<int64_t> step = ConstantOf(*body, terms[1]);
+  if (old == nullptr || old->opcode != "parameter" || old_index != index || !step || *step < 1) {
+    return std::nullopt;
+  }
+  return std::max<int64_t>(0, (*limit - *start + *step - 1) / *step);
+}
+
 absl::Status Visit(const Module& module, const std::string& computation, int64_t trips,
                    std::vector<HloCollective>* found) {
   const auto it = module.computations.find(computation);
@@ -216,23 +324,16 @@ absl::Status Visit(const Module& module, const std::string& computation, int64_t
       }
     }
     if (instruction.opcode != "while") continue;
-    int64_t count = -1;
-    const std::string_view known = "\"known_trip_count\":{\"n\":\"";
-    const size_t at = instruction.rest.find(known);
-    if (at != std::string::npos) {
-      std::string_view number = std::string_view(instruction.rest).substr(at + known.size());
-      if (!TakeInt(number, &count)) count = -1;
-    }
+    const std::optional<int64_t> count = TripCount(module, it->second, instruction);
     const size_t before = found->size();
     for (const char* key : {"body", "condition"}) {
       for (const std::string& name : Names(Attribute(instruction.rest, key))) {
-        MW_RETURN_IF_ERROR(Visit(module, name, trips * count, found));
+        MW_RETURN_IF_ERROR(Visit(module, name, trips * count.value_or(0), found));
       }
     }
-    if (count < 0 && found->size() > before) {
-      return absl::InvalidArgumentError(
-          fmt::format("loop {} holds {} and does not state its trip count", instruction.name,
-                      found->back().name));
+    if (!count && found->size() > before) {
+      return absl::InvalidArgumentError(fmt::format("loop {} holds {} and its trips cannot be told",
+                                                    instruction.name, found->back().name));
     }
   }
   return absl::OkStatus();

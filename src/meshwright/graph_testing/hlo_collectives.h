@@ -25,7 +25,8 @@ struct HloCollective {
 // counts. A computation that is called from several places counts once for each.
 //
 // Errors: InvalidArgument, naming the instruction, for groups in a form that is not known
-// and for a loop with a collective in it that does not state its trip count.
+// and for a loop with a collective in it that neither states its trip count nor counts from
+// one constant up to another.
 absl::StatusOr<std::vector<HloCollective>> ParseHloCollectives(std::string_view hlo);
 
 // [2,2]<=[4] and [2,2]<=[2,2]T(1,0), the compact form, and {{0,1},{2,3}}.

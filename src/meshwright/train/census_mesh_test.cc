@@ -4,23 +4,14 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
-#include <fstream>
 #include <future>
 #include <map>
 #include <mutex>
-#include <sstream>
-#include <tuple>
 
 #include "meshwright/base/status_macros.h"
-#include "meshwright/graph_testing/hlo_collectives.h"
 #include "meshwright/graph_testing/run_partitioned.h"
-#include "meshwright/models/presets.h"
-#include "meshwright/models/registry.h"
-#include "meshwright/train/mesh_settings.h"
-#include "meshwright/train/step_programs.h"
+#include "meshwright/train/mesh_layouts_for_test.h"
 
 namespace mw::train {
 namespace {
@@ -29,54 +20,10 @@ using ::testing::HasSubstr;
 
 using Groups = std::vector<std::vector<int64_t>>;
 
-// A collective of either side, to be counted: kind, groups, trips.
-using Key = std::tuple<std::string, Groups, int64_t>;
-struct Amount {
-  int64_t count = 0;
-  int64_t bytes = 0;  // sent by a device, see CensusRow
-};
-using Tally = std::map<Key, Amount>;
-
-std::string ToString(const Tally& tally) {
-  std::string text;
-  for (const auto& [key, amount] : tally) {
-    text += fmt::format("{} over {}, {} trips: {} of {} bytes\n", std::get<0>(key),
-                        std::get<1>(key), std::get<2>(key), amount.count, amount.bytes);
-  }
-  return text;
-}
-
-Tally TallyOf(const spmd::Census& census, const Mesh& mesh) {
-  Tally tally;
-  for (const spmd::CensusRow& row : census) {
-    std::string kind = row.kind;
-    std::ranges::replace(kind, '_', '-');
-    Amount& amount = tally[{kind, mesh.Groups(row.axes), row.trips}];
-    amount.count += row.count;
-    amount.bytes += row.bytes;
-  }
-  return tally;
-}
-
-Tally TallyOf(const std::vector<HloCollective>& collectives) {
-  Tally tally;
-  for (const HloCollective& c : collectives) {
-    Amount& amount = tally[{c.kind, c.groups, c.trips}];
-    ++amount.count;
-    const int64_t n = c.groups.empty() ? 1 : static_cast<int64_t>(c.groups[0].size());
-    if (c.kind == "all-reduce") amount.bytes += 2 * (c.result_bytes / n * (n - 1));
-    if (c.kind == "all-gather") amount.bytes += c.result_bytes / n * (n - 1);
-    if (c.kind == "reduce-scatter") amount.bytes += c.result_bytes * (n - 1);
-    if (c.kind == "all-to-all") amount.bytes += c.result_bytes / n * (n - 1);
-  }
-  return tally;
-}
-
 // The text of the compiled program.
 absl::StatusOr<std::string> Compile(const compile::Program& program,
                                     const std::string& disabled_passes) {
-  std::string folder = (std::filesystem::temp_directory_path() / "mw_census_XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) return absl::InternalError("mkdtemp failed");
+  const DumpFolder folder;
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestMeshClient());
   runtime::CompileOptions options;
   options.num_partitions = program.mesh.num_devices();
@@ -84,22 +31,15 @@ absl::StatusOr<std::string> Compile(const compile::Program& program,
   for (int64_t d = 0; d < options.num_partitions; ++d) {
     options.device_ids.push_back(client->devices()[d].id());
   }
-  options.env_option_overrides = {{"xla_dump_to", folder},
+  options.env_option_overrides = {{"xla_dump_to", folder.path()},
                                   {"xla_dump_hlo_as_text", true},
                                   // Of the code, which nothing runs.
                                   {"xla_backend_optimization_level", int64_t{0}},
                                   {"xla_llvm_disable_expensive_passes", true},
                                   {"xla_disable_hlo_passes", disabled_passes}};
   const auto compiled = client->Compile(program.stablehlo, options);
-  std::string text;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (!entry.path().string().ends_with("after_optimizations.txt")) continue;
-    std::ostringstream stream;
-    stream << std::ifstream(entry.path()).rdbuf();
-    text = stream.str();
-  }
-  std::filesystem::remove_all(folder);
   MW_RETURN_IF_ERROR(compiled.status());
+  std::string text = folder.OptimizedHlo();
   if (text.empty()) return absl::InternalError("the compiler has left no text");
   return text;
 }
@@ -122,67 +62,19 @@ absl::StatusOr<std::string> CompiledHlo(const compile::Program& program,
 // Without the passes that merge all-reduces and widen those of bfloat16.
 constexpr const char* kKeepCollectives = "cpu-all-reduce-combiner,all-reduce-promotion";
 
-struct Layout {
-  const char* mesh;
-  const char* rules = "default";
-  const char* gather = "layer";
-  const char* reduce = "";
-  bool zero1 = false;
-  bool scan_layers = true;
-  DType compute = DType::kF32;
-};
-
-EngineOptions Options(const Layout& layout) {
-  EngineOptions options;
-  MeshSettings settings;
-  settings.mesh = layout.mesh;
-  settings.custom_mesh_and_rule = layout.rules;
-  settings.gather_parameters = layout.gather;
-  settings.reduce_gradients = layout.reduce;
-  settings.shard_optimizer_over_data = layout.zero1;
-  auto mesh = settings.Resolve(0);
-  EXPECT_TRUE(mesh.ok()) << mesh.status();
-  options.mesh = *mesh;
-  options.model.compute_dtype = layout.compute;
-  options.model.scan_layers = layout.scan_layers;
-  options.loss.head_chunk_tokens = 24;
-  return options;
-}
-
 std::unique_ptr<models::Model> TinyLlama() {
-  auto config = models::LoadPreset("tiny-llama");
-  EXPECT_TRUE(config.ok()) << config.status();
-  config->vocab_size = 132;  // 131 do not split
-  auto model = models::CreateModel(*config);
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
-
-absl::StatusOr<compile::Program> Build(const std::string& kernel, const models::Model& model,
-                                       const EngineOptions& options) {
-  const BatchShape shape{8, 16};
-  if (kernel == "first") return BuildFirstKernel(model, options, shape);
-  if (kernel == "accum") return BuildAccumKernel(model, options, shape);
-  return BuildUpdateKernel(model.Params(options.model), options);
-}
-
-std::vector<HloCollective> Collectives(const absl::StatusOr<std::string>& hlo) {
-  EXPECT_TRUE(hlo.ok()) << hlo.status();
-  if (!hlo.ok()) return {};
-  auto collectives = ParseHloCollectives(*hlo);
-  EXPECT_TRUE(collectives.ok()) << collectives.status();
-  return collectives.ok() ? *std::move(collectives) : std::vector<HloCollective>();
+  return TinyModel("tiny-llama", [](models::ModelConfig& c) { c.vocab_size = 132; });
 }
 
 class CensusMeshTest : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(CensusMeshTest, IsWhatTheCompiledProgramHolds) {
   const std::unique_ptr<models::Model> model = TinyLlama();
-  const EngineOptions options = Options(GetParam());
+  const EngineOptions options = LayoutOptions(GetParam());
   std::vector<compile::Program> programs;
   std::vector<std::future<absl::StatusOr<std::string>>> texts;
   for (const char* kernel : {"first", "accum", "update"}) {
-    auto program = Build(kernel, *model, options);
+    auto program = BuildKernel(kernel, *model, options);
     ASSERT_TRUE(program.ok()) << program.status();
     programs.push_back(*std::move(program));
   }
@@ -192,7 +84,7 @@ TEST_P(CensusMeshTest, IsWhatTheCompiledProgramHolds) {
   }
   size_t num_collectives = 0;
   for (size_t i = 0; i < programs.size(); ++i) {
-    const auto collectives = Collectives(texts[i].get());
+    const auto collectives = CollectivesOf(texts[i].get());
     EXPECT_EQ(ToString(TallyOf(collectives)),
               ToString(TallyOf(programs[i].census, programs[i].mesh)))
         << programs[i].name;
@@ -208,24 +100,16 @@ INSTANTIATE_TEST_SUITE_P(Layouts, CensusMeshTest,
                                            Layout{.mesh = "data=2,tensor=2",
                                                   .rules = "tp-sequence"},
                                            Layout{.mesh = "data=4", .zero1 = true}),
-                         [](const auto& info) {
-                           std::string name =
-                               fmt::format("{}_{}{}{}", info.param.mesh, info.param.rules,
-                                           info.param.zero1 ? "_zero1" : "",
-                                           info.param.scan_layers ? "" : "_unscanned");
-                           for (char& c : name)
-                             c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-                           return name;
-                         });
+                         [](const auto& info) { return LayoutName(info.param); });
 
 // The one thing that XLA merges, were it not told to leave it: all-reduces of the same
 // groups become one of several operands. No byte more or less moves.
 TEST(XlaChangesTest, AllReducesAreMerged) {
   const std::unique_ptr<models::Model> model = TinyLlama();
-  const auto program = Build("update", *model, Options({.mesh = "data=4"}));
+  const auto program = BuildKernel("update", *model, LayoutOptions({.mesh = "data=4"}));
   ASSERT_TRUE(program.ok()) << program.status();
-  const Tally ours = TallyOf(program->census, program->mesh);
-  const Tally xla = TallyOf(Collectives(CompiledHlo(*program, "")));
+  const CensusTally ours = TallyOf(program->census, program->mesh);
+  const CensusTally xla = TallyOf(CollectivesOf(CompiledHlo(*program, "")));
   ASSERT_EQ(xla.size(), 1U) << ToString(xla);
   ASSERT_EQ(ours.size(), 1U) << ToString(ours);
   EXPECT_EQ(xla.begin()->first, ours.begin()->first);
@@ -236,17 +120,17 @@ TEST(XlaChangesTest, AllReducesAreMerged) {
 // Weights gathered once an update, in bfloat16. The CPU plugin carries them as float32.
 TEST(XlaChangesTest, TheCpuGathersBfloat16AsFloat32) {
   const std::unique_ptr<models::Model> model = TinyLlama();
-  const auto program = Build("first", *model,
-                             Options({.mesh = "fsdp=4",
-                                      .gather = "update",
-                                      .reduce = "fsdp=update",
-                                      .compute = DType::kBF16}));
+  const auto program = BuildKernel("first", *model,
+                                   LayoutOptions({.mesh = "fsdp=4",
+                                                  .gather = "update",
+                                                  .reduce = "fsdp=update",
+                                                  .compute = DType::kBF16}));
   ASSERT_TRUE(program.ok()) << program.status();
   // Nothing in the loop: gradients stay where they are until the update.
   ASSERT_EQ(program->census.size(), 1U) << spmd::CensusText(program->census);
-  Tally ours = TallyOf(program->census, program->mesh);
+  CensusTally ours = TallyOf(program->census, program->mesh);
   ours.begin()->second.bytes *= 2;
-  EXPECT_EQ(ToString(TallyOf(Collectives(CompiledHlo(*program, kKeepCollectives)))),
+  EXPECT_EQ(ToString(TallyOf(CollectivesOf(CompiledHlo(*program, kKeepCollectives)))),
             ToString(ours));
 }
 
@@ -311,7 +195,7 @@ ENTRY %main (z: f32[4]) -> f32[4] {
   ROOT %w = f32[4]{0} while(%z), condition=%body, body=%body
 }
 )");
-  EXPECT_THAT(loop.status().ToString(), HasSubstr("loop w holds r and does not state"));
+  EXPECT_THAT(loop.status().ToString(), HasSubstr("loop w holds r and its trips cannot be told"));
   EXPECT_THAT(ParseReplicaGroups("[2,2]<=[3]").status().ToString(), HasSubstr("no known form"));
 }
 
