@@ -334,6 +334,7 @@ absl::Status Engine::Close() {
     }
   }
   impl_->results_.clear();
+  impl_->reaper_.Drain();
   if (impl_->failure_.ok()) impl_->failure_ = absl::FailedPreconditionError("it was closed");
   return status;
 }

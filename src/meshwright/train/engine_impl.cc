@@ -188,6 +188,7 @@ absl::Status Engine::Impl::CheckPartial(const PartialStep& partial) const {
 }
 
 absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
+  reaper_.Drain();
   // Into the places that the pointer tables know.
   const auto put = [&](const HostTensor& tensor, const TensorType& type,
                        DeviceArray& to) -> absl::Status {
@@ -405,7 +406,10 @@ absl::Status Engine::Impl::Run(LoadedProgram& program) {
 
 void Engine::Impl::TakeResult(size_t i, DeviceArray& to) {
   to.shards.resize(results_.size());
-  for (size_t d = 0; d < results_.size(); ++d) to.shards[d] = std::move(results_[d][i]);
+  for (size_t d = 0; d < results_.size(); ++d) {
+    if (!to.shards[d].empty()) retired_.push_back(std::move(to.shards[d]));
+    to.shards[d] = std::move(results_[d][i]);
+  }
 }
 
 void Engine::Impl::TakeResults(size_t begin, std::vector<DeviceArray>& to) {
@@ -430,6 +434,7 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   if (first) {
     MW_ASSIGN_OR_RETURN(program, First(shape));
     step_started_ns_ = WallNanoseconds();
+    reaper_.Drain();  // or there might be two sets of accumulators
   } else {
     MW_ASSIGN_OR_RETURN(program, Accum(shape));
   }
@@ -440,6 +445,7 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   TakeResults(0, accumulators_);
   TakeResult(accumulators_.size(), sums_);
   if (first) TakeResults(accumulators_.size() + 1, gathered_);
+  reaper_.Take(retired_);
   ++num_micro_batches_;
   num_tokens_ += batch.num_tokens;
   return Throttle(static_cast<size_t>(options_.max_inflight_computations));
@@ -473,12 +479,15 @@ absl::Status Engine::Impl::Update() {
 }
 
 void Engine::Impl::ClearAccumulated() {
-  const auto clear = [](DeviceArray& array) {
-    for (Buffer& buffer : array.shards) buffer = Buffer();
+  const auto retire = [&](DeviceArray& array) {
+    for (Buffer& buffer : array.shards) {
+      if (!buffer.empty()) retired_.push_back(std::exchange(buffer, Buffer()));
+    }
   };
-  std::ranges::for_each(accumulators_, clear);
-  std::ranges::for_each(gathered_, clear);
-  clear(sums_);
+  std::ranges::for_each(accumulators_, retire);
+  std::ranges::for_each(gathered_, retire);
+  retire(sums_);
+  reaper_.Take(retired_);
   num_micro_batches_ = 0;
   num_tokens_ = 0;
 }

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "meshwright/base/process_time.h"
 #include "meshwright/core/tensor_type.h"
+#include "meshwright/runtime/buffer_reaper.h"
 #include "meshwright/train/engine.h"
 #include "meshwright/train/step_programs.h"
 
@@ -143,6 +144,9 @@ class Engine::Impl {
   std::vector<DeviceArray> state_;
   std::vector<DeviceArray> accumulators_;
   DeviceArray sums_;
+  // Handles that nothing needs any more, on their way to the reaper.
+  std::vector<runtime::Buffer> retired_;
+  runtime::BufferReaper reaper_;
   std::vector<DeviceArray> batch_;
   DeviceArray coordinates_;
   std::vector<std::vector<runtime::Buffer>> results_;  // by device
