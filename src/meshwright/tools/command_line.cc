@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -246,7 +249,9 @@ int ExitStatus(const absl::Status& status) {
   return IsBadInput(status.code()) ? 2 : 1;
 }
 
-int Main(int argc, const char* const* argv) {
+namespace {
+
+int Run(int argc, const char* const* argv) {
   if (argc >= 2) {
     const std::string first = argv[1];
     absl::Status named = CheckCommandName("", first);
@@ -291,6 +296,18 @@ int Main(int argc, const char* const* argv) {
     if (candidate.app->parsed()) return Report(RunCommand(*candidate.command, flags));
   }
   return Report(absl::InternalError("no command was run"));
+}
+
+}  // namespace
+
+int Main(int argc, const char* const* argv) {
+  const int status = Run(argc, argv);
+  // What is lost on the way out is no success.
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && status == 0) {
+    fmt::print(stderr, "error: cannot write to standard output: {}\n", std::strerror(errno));
+    return 1;
+  }
+  return status;
 }
 
 }  // namespace mw::tools

@@ -163,6 +163,12 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   MW_ASSIGN_OR_RETURN(const std::vector<runtime::Buffer> params,
                       train::UploadParams(*client, std::move(tensors)));
 
+  constexpr int64_t kMostSamples = 65536;
+  if (args.num_samples > kMostSamples) {
+    return absl::InvalidArgumentError(
+        fmt::format("--num-samples is {}; {} are the most that one call holds", args.num_samples,
+                    kMostSamples));
+  }
   train::SamplingOptions sampling;
   sampling.max_new_tokens = args.max_new_tokens;
   sampling.temperature = args.temperature;

@@ -159,7 +159,7 @@ class SftCommand : public Command {
     MW_ASSIGN_OR_RETURN(const train::SftResult result,
                         train::RunSft(session.client, session.cache.get(), context.config, options_,
                                       stop_requested));
-    if (result.last_step > result.first_step) {
+    if (result.last_step > result.first_step || !result.checkpoint.empty()) {
       context.Note(fmt::format(
           "{} after step {}{}", result.stopped ? "stopped" : "finished", result.last_step,
           result.checkpoint.empty() ? std::string() : "; saved as " + result.checkpoint));

@@ -128,7 +128,6 @@ const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
   static const auto* keys = [] {
     auto* map = new std::map<std::string, std::string, std::less<>>;
     const std::pair<const char*, std::vector<const char*>> features[] = {
-        {"gathering a layer ahead", {"fsdp_prefetch"}},
         {"training a part of the parameters", {"trainable_parameters"}},
         {"LoRA", {"lora.rank", "lora.alpha", "lora.target_modules"}},
         {"kernels of its own", {"kernels"}},

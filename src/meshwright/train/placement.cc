@@ -321,6 +321,15 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
                                                             placement.optimizer.back(), notes));
     placement.reduced.push_back(std::move(reduced));
   }
+  if (options.partition.rules.Has("embed_grad") && placement.reduced == placement.optimizer) {
+    const PartitionSpec axes = options.partition.rules.Resolve({"embed_grad"}, mesh);
+    if (mesh.Size(axes.dims[0]) > 1) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the rules {} map embed_grad to {}, which shards each weight with an embed dim already: "
+          "its gradient is not reduced over that axis by the update; use rules without it",
+          options.rule_set, fmt::join(axes.dims[0], " x ")));
+    }
+  }
   for (const auto& [axis, when] : options.reduce_gradients) {
     if (mesh.Size(axis) > 1 && !splits_batch(axis)) {
       return absl::InvalidArgumentError(fmt::format(

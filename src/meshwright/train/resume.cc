@@ -126,6 +126,24 @@ absl::Status CheckSameState(const SavedRun& saved, const TrainConfig& config,
       fmt::join(difference.saved, " "), saved.model.path));
 }
 
+// Settings that a resumed run may change are told: those that were not repeated are the
+// defaults again.
+void NoteChangedSettings(const SavedRun& saved, const TrainConfig& config,
+                         const std::function<void(std::string_view)>& note) {
+  const std::optional<TrainConfig> saved_config = SavedConfig(saved.state);
+  if (!saved_config) return;
+  std::vector<std::string> changed;
+  for (const ConfigField& field : ConfigFields()) {
+    const std::string now = ConfigValue(config, field);
+    const std::string before = ConfigValue(*saved_config, field);
+    if (now == before) continue;
+    changed.push_back(fmt::format("{}={} (was {})", field.key, now.empty() ? "\"\"" : now,
+                                  before.empty() ? "\"\"" : before));
+  }
+  if (changed.empty()) return;
+  note(fmt::format("settings that differ from the run's so far: {}", fmt::join(changed, ", ")));
+}
+
 // `damage` with what can be continued instead of the last of `found`.
 absl::Status OfferOlder(const absl::Status& damage, const std::vector<FoundCheckpoint>& found) {
   std::vector<std::string> broken = {found.back().dir};
@@ -168,6 +186,7 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
     MW_RETURN_IF_ERROR(CheckSameSeed(asked, origin->second, out));
   }
   MW_RETURN_IF_ERROR(CheckSameState(saved, config, out));
+  NoteChangedSettings(saved, config, note);
   return saved;
 }
 

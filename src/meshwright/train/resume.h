@@ -20,7 +20,8 @@ struct SavedRun {
 };
 
 // The newest checkpoint of the run in `out`, whole and fit to be continued with the
-// model `asked` and with `config`. `note` hears of folders that were passed over.
+// model `asked` and with `config`. `note` hears of folders that were passed over, and of
+// settings that are not the run's.
 //
 // Errors: FailedPrecondition without a checkpoint, and when the model, the seed of a
 // random: model or a setting that gives the optimizer state its shape is another than

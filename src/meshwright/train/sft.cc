@@ -28,31 +28,6 @@ namespace fs = std::filesystem;
 
 constexpr int kPrefetchedBatches = 2;
 
-absl::Status CheckOutFolder(const std::string& out, bool resume) {
-  if (out.empty()) return absl::InvalidArgumentError("the output folder's name is empty");
-  if (io::FileExists(out)) {
-    if (!io::IsDirectory(out)) {
-      return absl::FailedPreconditionError(fmt::format("{} is not a folder", out));
-    }
-    std::error_code error;
-    const bool empty = fs::is_empty(out, error);
-    if (error) return io::ErrnoStatus(error.value(), "read", out);
-    if (!empty && !resume) {
-      std::vector<std::string> notes;
-      MW_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
-                          FindLatestCheckpoint(out, &notes));
-      return absl::FailedPreconditionError(
-          found ? fmt::format("{} is not empty: give --resume to continue the run in it, or "
-                              "another folder",
-                              out)
-                : fmt::format("{} is not empty and holds no checkpoint to resume: remove it, or "
-                              "give another folder",
-                              out));
-    }
-  }
-  return CheckWritable(out);
-}
-
 // Keeps a second run out of a folder for as long as it lives, also when the process is killed.
 class FolderLock {
  public:
@@ -78,6 +53,45 @@ class FolderLock {
   int fd_ = -1;
 };
 
+absl::Status CheckOutFolder(const std::string& out, bool resume) {
+  if (out.empty()) return absl::InvalidArgumentError("the output folder's name is empty");
+  if (io::FileExists(out)) {
+    if (!io::IsDirectory(out)) {
+      return absl::FailedPreconditionError(fmt::format("{} is not a folder", out));
+    }
+    std::error_code error;
+    const bool empty = fs::is_empty(out, error);
+    if (error) return io::ErrnoStatus(error.value(), "read", out);
+    if (!empty && !resume) {
+      FolderLock probe;
+      MW_RETURN_IF_ERROR(probe.Lock(out));
+      std::vector<std::string> notes;
+      MW_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
+                          FindLatestCheckpoint(out, &notes));
+      return absl::FailedPreconditionError(
+          found ? fmt::format("{} is not empty: give --resume to continue the run in it, or "
+                              "another folder",
+                              out)
+                : fmt::format("{} is not empty and holds no checkpoint to resume: remove it, or "
+                              "give another folder",
+                              out));
+    }
+  }
+  return CheckWritable(out);
+}
+
+// Checkpoints and settings are JSON and YAML: text that cannot be in them is refused before
+// there is something to lose.
+absl::Status CheckUtf8(const char* what, const std::string& text) {
+  try {
+    static_cast<void>(nlohmann::json(text).dump());
+  } catch (const nlohmann::json::exception&) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} is not UTF-8 text, which a checkpoint has to state; rename it", what));
+  }
+  return absl::OkStatus();
+}
+
 // One run from its checks to its last checkpoint.
 class SftRun {
  public:
@@ -88,6 +102,7 @@ class SftRun {
   }
 
   absl::StatusOr<SftResult> Run(const std::atomic<bool>& stop) {
+    MW_RETURN_IF_ERROR(CheckUtf8("--model", options_.model));
     MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, options_.resume));
     MW_ASSIGN_OR_RETURN(const OpenedModel asked, OpenModel(options_.model));
     config_.AdaptTo(asked.config);
@@ -215,9 +230,9 @@ class SftRun {
   absl::Status OpenOutput(int64_t first_step) {
     MW_RETURN_IF_ERROR(io::MakeDirectories(options_.out));
     if (!options_.resume) {
-      MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
       // Another run may have begun in it while this one compiled.
       MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, false));
+      MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
     }
     MW_RETURN_IF_ERROR(io::WriteFile(options_.out + "/config.yaml", ConfigToYaml(config_)));
     recorder_ =

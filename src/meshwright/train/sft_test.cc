@@ -25,6 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Tells of each record's step.
 class CallingSink : public MetricSink {
@@ -301,21 +302,44 @@ TEST_F(SftTest, AStopInsideTheFirstUpdateKeepsItToo) {
   EXPECT_FALSE(fs::exists(options_.out));
 }
 
+TEST_F(SftTest, AContinuationTellsWhichSettingsDiffer) {
+  config_.engine.schedule.learning_rate = 1e-3;
+  ASSERT_TRUE(Run(1, false).ok());
+  EXPECT_THAT(notes_, Not(HasSubstr("settings that differ")));
+  config_.engine.schedule.learning_rate = 1e-4;
+  ASSERT_TRUE(Run(2, true).ok());
+  EXPECT_THAT(notes_, HasSubstr("settings that differ from the run's so far: "));
+  EXPECT_THAT(notes_, HasSubstr("steps=2 (was 1)"));
+  EXPECT_THAT(notes_, HasSubstr("learning_rate=0.0001 (was 0.001)"));
+}
+
+TEST_F(SftTest, AModelsNameThatNoCheckpointCanStateIsRefused) {
+  options_.model = "model\xff";
+  const absl::Status refused = Run(1, false).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--model is not UTF-8 text"));
+}
+
 TEST_F(SftTest, AFolderHasOneRunAtATime) {
-  // A second run that would continue the first while that is at work.
-  absl::Status second;
+  // A second run that would continue the first while that is at work, and one that would not.
+  std::vector<absl::Status> others;
   options_.make_console_sink = [&](int64_t) {
     return std::make_unique<CallingSink>([&](int64_t step) {
       if (step != 1) return;
-      SftOptions other = options_;
-      other.resume = true;
-      other.make_console_sink = nullptr;
-      second = RunSft(client_, SharedTestCache(), config_, other, stop_).status();
+      for (const bool resume : {true, false}) {
+        SftOptions other = options_;
+        other.resume = resume;
+        other.make_console_sink = nullptr;
+        others.push_back(RunSft(client_, SharedTestCache(), config_, other, stop_).status());
+      }
     });
   };
   ASSERT_TRUE(Run(2, false).ok());
-  EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(second.message()), HasSubstr("another run is writing into"));
+  ASSERT_EQ(others.size(), 2u);
+  for (const absl::Status& other : others) {
+    EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(other.message()), HasSubstr("another run is writing into"));
+  }
 
   // Two that found an empty folder: the one that gets to its first file later is refused.
   options_.make_console_sink = nullptr;
