@@ -93,8 +93,8 @@ TEST(RuleSetTest, ShardWhatTheySay) {
             Dims({{"data", "fsdp", "expert"}, {"context", "tensor"}, {}}));
   EXPECT_EQ(Resolve("tp-sequence", all, up), Resolve("default", all, up));
 
-  const std::vector<std::string> logits = {"activation_embed_and_logits_batch",
-                                           "activation_length", "activation_vocab"};
+  const std::vector<std::string> logits = {"activation_embed_and_logits_batch", "activation_length",
+                                           "activation_vocab"};
   EXPECT_EQ(Resolve("fsdp-vocab", all, residual), Resolve("default", all, residual));
   EXPECT_EQ(Resolve("fsdp-vocab", all, up), Resolve("default", all, up));
   EXPECT_EQ(Resolve("fsdp-vocab", all, logits),
