@@ -7,8 +7,9 @@
 
 namespace mw::graph {
 
-// By node id, whether an output of `graph` needs the node.
-std::vector<bool> LiveNodes(const Graph& graph);
+// By node id, whether an output of `graph` needs the node, once the values of the nodes
+// `given` are known: neither they nor what only they need.
+std::vector<bool> LiveNodes(const Graph& graph, const std::vector<const Node*>& given = {});
 
 }  // namespace mw::graph
 

@@ -70,25 +70,14 @@ Value DropLeadingDim(Value row) {
   return ops::Reshape(row, Dims(row.dims().begin() + 1, row.dims().end()));
 }
 
-// Which nodes of `body` are needed once the gathers are given.
-std::vector<bool> NeededNodes(const Graph& body, const std::vector<Gather>& gathers) {
-  std::vector<bool> given(body.nodes().size()), needed(body.nodes().size());
-  for (const Gather& gather : gathers) given[gather.chain.back()->id()] = true;
-  const auto need = [&](Value v) { needed[v.node->id()] = !given[v.node->id()]; };
-  for (const Value& v : body.outputs()) need(v);
-  for (size_t i = body.nodes().size(); i-- > 0;) {
-    if (!needed[i]) continue;
-    for (const Value& v : body.nodes()[i]->operands()) need(v);
-  }
-  return needed;
-}
-
 // `node` over `operands` of `dst`, gathering ahead; what stands for its results.
 std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value>& operands,
                            const std::vector<Gather>& gathers) {
   const ScanLayout layout(node);
   const Graph& src = *node.regions()[0];
-  const std::vector<bool> needed = NeededNodes(src, gathers);
+  std::vector<const Node*> given;
+  for (const Gather& gather : gathers) given.push_back(gather.chain.back());
+  const std::vector<bool> needed = graph::LiveNodes(src, given);
   const auto operand = [&](int p) { return operands[layout.operand_of(p)]; };
 
   std::vector<Value> carry(operands.begin(), operands.begin() + layout.num_carry);

@@ -258,11 +258,8 @@ absl::Status Engine::Restore(std::vector<HostTensor> params, const EngineState& 
   MW_RETURN_IF_ERROR(impl_->UploadParams(std::move(params), &weights));
   std::vector<DeviceArray> tensors;
   MW_RETURN_IF_ERROR(impl_->UploadState(&state, &tensors));
-  // Into the places that the pointer tables know.
   const auto move = [](std::vector<DeviceArray>& from, std::vector<DeviceArray>& to) {
-    for (size_t i = 0; i < from.size(); ++i) {
-      std::ranges::move(from[i].shards, to[i].shards.begin());
-    }
+    for (size_t i = 0; i < from.size(); ++i) to[i].Take(std::move(from[i]));
   };
   move(weights, impl_->weights_);
   move(tensors, impl_->state_);

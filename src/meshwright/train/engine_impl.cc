@@ -189,12 +189,10 @@ absl::Status Engine::Impl::CheckPartial(const PartialStep& partial) const {
 
 absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
   reaper_.Drain();
-  // Into the places that the pointer tables know.
   const auto put = [&](const HostTensor& tensor, const TensorType& type,
                        DeviceArray& to) -> absl::Status {
     MW_ASSIGN_OR_RETURN(DeviceArray array, Place(tensor, type));
-    to.shards.resize(array.shards.size());
-    std::ranges::move(array.shards, to.shards.begin());
+    to.Take(std::move(array));
     return absl::OkStatus();
   };
   size_t next = 0;
@@ -387,9 +385,7 @@ absl::Status Engine::Impl::UploadBatch(const data::Batch& batch) {
     const TensorType type(tensors[i]->dtype(), tensors[i]->dims(), placement_.batch);
     MW_ASSIGN_OR_RETURN(DeviceArray array,
                         Upload(*tensors[i], type, runtime::UploadSemantics::kAsyncCopy));
-    // Into the places that the pointer tables know.
-    batch_[i].shards.resize(array.shards.size());
-    std::ranges::move(array.shards, batch_[i].shards.begin());
+    batch_[i].Take(std::move(array));
   }
   return absl::OkStatus();
 }

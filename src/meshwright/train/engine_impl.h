@@ -2,6 +2,7 @@
 #ifndef MESHWRIGHT_TRAIN_ENGINE_IMPL_H_
 #define MESHWRIGHT_TRAIN_ENGINE_IMPL_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -33,6 +34,12 @@ struct LoadedProgram {
 // A tensor on the devices of the mesh: what each of them holds, in their order.
 struct DeviceArray {
   std::vector<runtime::Buffer> shards;
+
+  // Takes other's buffers into its own places, which pointer tables know.
+  void Take(DeviceArray other) {
+    shards.resize(other.shards.size());
+    std::ranges::move(other.shards, shards.begin());
+  }
 };
 
 struct NewProgram {

@@ -17,22 +17,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-models::ModelConfig Config(const std::string& family, int64_t vocab_size = 64) {
-  models::ModelConfig c;
-  c.family = family;
-  c.vocab_size = vocab_size;
-  c.hidden_size = 32;
-  c.num_layers = 2;
-  c.num_heads = 8;
-  c.num_kv_heads = 4;
-  c.head_dim = 8;
-  c.mlp_size = 64;
-  c.max_position = 64;
-  c.qk_norm = family == "qwen3";
-  c.tie_word_embeddings = family == "qwen3";
-  return c;
-}
-
 struct Layout {
   std::string family = "llama";
   MeshSettings settings;
@@ -87,7 +71,7 @@ class EngineMeshTest : public ::testing::Test {
   // Two updates of ragged micro-batches of eight rows.
   static Outcome Train(const Layout& layout) {
     const std::unique_ptr<models::Model> model =
-        *models::CreateModel(Config(layout.family, layout.vocab_size));
+        *models::CreateModel(MeshConfig(layout.family, layout.vocab_size));
     auto made = Make(layout, *model);
     EXPECT_TRUE(made.ok()) << made.status();
     if (!made.ok()) return {};
@@ -118,16 +102,6 @@ class EngineMeshTest : public ::testing::Test {
     return outcome;
   }
 
-  static double RelativeL2(const HostTensor& a, const HostTensor& b) {
-    double difference = 0, norm = 0;
-    for (int64_t i = 0; i < a.num_elements(); ++i) {
-      const double x = a.as<float>()[i], y = b.as<float>()[i];
-      difference += (x - y) * (x - y);
-      norm += y * y;
-    }
-    return std::sqrt(difference / std::max(norm, 1e-30));
-  }
-
   static void ExpectSame(const Outcome& actual, const Outcome& expected, double tolerance) {
     ASSERT_EQ(actual.gradients.size(), expected.gradients.size());
     for (size_t i = 0; i < actual.gradients.size(); ++i) {
@@ -154,7 +128,7 @@ class EngineMeshTest : public ::testing::Test {
 
   static std::string Refusal(const Layout& layout) {
     const std::unique_ptr<models::Model> model =
-        *models::CreateModel(Config(layout.family, layout.vocab_size));
+        *models::CreateModel(MeshConfig(layout.family, layout.vocab_size));
     const auto made = Make(layout, *model);
     return made.ok() ? "accepted" : std::string(made.status().message());
   }
@@ -263,7 +237,7 @@ TEST_F(EngineMeshTest, Zero1IsTheSameTrainingWithLessState) {
 }
 
 TEST_F(EngineMeshTest, Zero1HoldsAnEighthOfTheMomentsAndTakesOtherShapes) {
-  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  const std::unique_ptr<models::Model> model = *models::CreateModel(MeshConfig("llama"));
   const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3};
   Layout layout;
   layout.settings.mesh = "data=8";
@@ -329,7 +303,7 @@ TEST_F(EngineMeshTest, GatherAndReduceOnceAnUpdateIsFsdpInOtherPlaces) {
 // Equal gathers of one weight are one, for us as for any compiler; only the loop of a
 // backward pass gathers again. Embedding and head lie outside of loops.
 TEST_F(EngineMeshTest, UnscannedLayersGatherAgainInTheBackwardPass) {
-  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  const std::unique_ptr<models::Model> model = *models::CreateModel(MeshConfig("llama"));
   Layout layout;
   layout.settings.mesh = "fsdp=4";
   std::vector<int64_t> gathers;
@@ -443,7 +417,7 @@ TEST_F(EngineMeshTest, EmbedGradThatCannotHoldIsRefused) {
 }
 
 TEST_F(EngineMeshTest, StateMovesBetweenMeshes) {
-  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  const std::unique_ptr<models::Model> model = *models::CreateModel(MeshConfig("llama"));
   const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3};
   std::vector<HostTensor> params;
   EngineState state;
@@ -474,7 +448,7 @@ TEST_F(EngineMeshTest, StateMovesBetweenMeshes) {
 // What was accumulated on one mesh is finished on another: the same up to the order of
 // sums, also where accumulators hold each device's own part and weights were gathered.
 TEST_F(EngineMeshTest, APartialStepMovesBetweenMeshes) {
-  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  const std::unique_ptr<models::Model> model = *models::CreateModel(MeshConfig("llama"));
   const std::vector<int> counts = {8, 2, 5, 1, 0, 7, 8, 3, 1, 1, 8, 0, 4, 6, 2, 8};
   Layout deferred;
   deferred.settings.mesh = "data=4";
@@ -570,7 +544,7 @@ TEST_F(EngineMeshTest, AutoRefusesWhatOnlyExplicitCollectivesCanDo) {
 }
 
 TEST_F(EngineMeshTest, ABatchThatDoesNotSplitIsRefused) {
-  const std::unique_ptr<models::Model> model = *models::CreateModel(Config("llama"));
+  const std::unique_ptr<models::Model> model = *models::CreateModel(MeshConfig("llama"));
   Layout layout;
   layout.settings.mesh = "data=4";
   auto made = Make(layout, *model);

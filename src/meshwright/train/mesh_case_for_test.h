@@ -315,16 +315,6 @@ inline absl::StatusOr<MeshNumbers> TrainMeshCase(const MeshCase& c, bool replica
   return numbers;
 }
 
-inline double RelativeDistance(const HostTensor& a, const HostTensor& b) {
-  double difference = 0, norm = 0;
-  for (int64_t i = 0; i < a.num_elements(); ++i) {
-    const double x = a.as<float>()[i], y = b.as<float>()[i];
-    difference += (x - y) * (x - y);
-    norm += y * y;
-  }
-  return std::sqrt(difference / std::max(norm, 1e-30));
-}
-
 // The first difference in words, or "".
 inline std::string Difference(const MeshNumbers& actual, const MeshNumbers& expected) {
   constexpr double kTolerance = 1e-5;
@@ -343,7 +333,7 @@ inline std::string Difference(const MeshNumbers& actual, const MeshNumbers& expe
     if (!text.empty()) return text;
   }
   for (size_t i = 0; i < expected.names.size(); ++i) {
-    const double far = RelativeDistance(actual.read.gradients[i], expected.read.gradients[i]);
+    const double far = RelativeL2(actual.read.gradients[i], expected.read.gradients[i]);
     if (!(far <= kTolerance)) {
       return fmt::format("the gradient of {} differs by {:.3g}", expected.names[i], far);
     }
@@ -354,7 +344,7 @@ inline std::string Difference(const MeshNumbers& actual, const MeshNumbers& expe
     return text;
   }
   for (size_t i = 0; i < expected.names.size(); ++i) {
-    const double far = RelativeDistance(actual.change[i], expected.change[i]);
+    const double far = RelativeL2(actual.change[i], expected.change[i]);
     if (!(far <= kChangeTolerance)) {
       return fmt::format("the change of {} differs by {:.3g}", expected.names[i], far);
     }

@@ -108,9 +108,8 @@ absl::Status CheckSameSeed(const OpenedModel& asked, const std::string& saved_or
                   asked.origin, out, saved_origin));
 }
 
-absl::Status CheckSameState(const SavedRun& saved, const TrainConfig& config,
-                            const std::string& out) {
-  const std::optional<TrainConfig> saved_config = SavedConfig(saved.state);
+absl::Status CheckSameState(const SavedRun& saved, const std::optional<TrainConfig>& saved_config,
+                            const TrainConfig& config, const std::string& out) {
   // The engine then tells of the tensor that does not fit.
   if (!saved_config) return absl::OkStatus();
   const std::vector<nn::ParamSpec> params = saved.model.model->Params(config.engine.model);
@@ -128,9 +127,8 @@ absl::Status CheckSameState(const SavedRun& saved, const TrainConfig& config,
 
 // Settings that a resumed run may change are told: those that were not repeated are the
 // defaults again.
-void NoteChangedSettings(const SavedRun& saved, const TrainConfig& config,
+void NoteChangedSettings(const std::optional<TrainConfig>& saved_config, const TrainConfig& config,
                          const std::function<void(std::string_view)>& note) {
-  const std::optional<TrainConfig> saved_config = SavedConfig(saved.state);
   if (!saved_config) return;
   std::vector<std::string> changed;
   for (const ConfigField& field : ConfigFields()) {
@@ -185,8 +183,9 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
   if (origin != saved.state.metadata.end()) {
     MW_RETURN_IF_ERROR(CheckSameSeed(asked, origin->second, out));
   }
-  MW_RETURN_IF_ERROR(CheckSameState(saved, config, out));
-  NoteChangedSettings(saved, config, note);
+  const std::optional<TrainConfig> saved_config = SavedConfig(saved.state);
+  MW_RETURN_IF_ERROR(CheckSameState(saved, saved_config, config, out));
+  NoteChangedSettings(saved_config, config, note);
   return saved;
 }
 

@@ -14,6 +14,7 @@
 #include "meshwright/base/process_time.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/data_iterator.h"
+#include "meshwright/data/unicode.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/export_model.h"
@@ -83,13 +84,10 @@ absl::Status CheckOutFolder(const std::string& out, bool resume) {
 // Checkpoints and settings are JSON and YAML: text that cannot be in them is refused before
 // there is something to lose.
 absl::Status CheckUtf8(const char* what, const std::string& text) {
-  try {
-    static_cast<void>(nlohmann::json(text).dump());
-  } catch (const nlohmann::json::exception&) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} is not UTF-8 text, which a checkpoint has to state; rename it", what));
-  }
-  return absl::OkStatus();
+  std::string storage;
+  if (data::ReplaceInvalidUtf8(text, &storage) == text) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{} is not UTF-8 text, which a checkpoint has to state; rename it", what));
 }
 
 // One run from its checks to its last checkpoint.

@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,23 @@ inline models::ModelConfig TinyConfig() {
   c.head_dim = 8;
   c.mlp_size = 24;
   c.max_position = 64;
+  return c;
+}
+
+// Of sizes that meshes of up to eight devices divide; qwen3 ties its head.
+inline models::ModelConfig MeshConfig(const std::string& family, int64_t vocab_size = 64) {
+  models::ModelConfig c;
+  c.family = family;
+  c.vocab_size = vocab_size;
+  c.hidden_size = 32;
+  c.num_layers = 2;
+  c.num_heads = 8;
+  c.num_kv_heads = 4;
+  c.head_dim = 8;
+  c.mlp_size = 64;
+  c.max_position = 64;
+  c.qk_norm = family == "qwen3";
+  c.tie_word_embeddings = family == "qwen3";
   return c;
 }
 
@@ -105,6 +124,17 @@ inline double MaxDifference(const std::vector<HostTensor>& a, const std::vector<
     }
   }
   return worst;
+}
+
+// Of the difference, relative to `b`.
+inline double RelativeL2(const HostTensor& a, const HostTensor& b) {
+  double difference = 0, norm = 0;
+  for (int64_t i = 0; i < a.num_elements(); ++i) {
+    const double x = a.as<float>()[i], y = b.as<float>()[i];
+    difference += (x - y) * (x - y);
+    norm += y * y;
+  }
+  return std::sqrt(difference / std::max(norm, 1e-30));
 }
 
 inline void Ok(const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; }

@@ -19,21 +19,7 @@ constexpr int64_t kVocabSize = 96;
 // The table as the text of a program has it, whatever its dtype.
 constexpr const char* kWholeTable = "tensor<96x32x";
 
-models::ModelConfig Config(bool tied) {
-  models::ModelConfig c;
-  c.family = tied ? "qwen3" : "llama";
-  c.vocab_size = kVocabSize;
-  c.hidden_size = 32;
-  c.num_layers = 2;
-  c.num_heads = 8;
-  c.num_kv_heads = 4;
-  c.head_dim = 8;
-  c.mlp_size = 64;
-  c.max_position = 64;
-  c.qk_norm = tied;
-  c.tie_word_embeddings = tied;
-  return c;
-}
+models::ModelConfig Config(bool tied) { return MeshConfig(tied ? "qwen3" : "llama", kVocabSize); }
 
 struct Layout {
   std::string mesh;
@@ -93,16 +79,6 @@ Outcome Train(const Layout& layout) {
     outcome.programs[name.substr(0, name.find('['))] = program->stablehlo;
   }
   return outcome;
-}
-
-double RelativeL2(const HostTensor& a, const HostTensor& b) {
-  double difference = 0, norm = 0;
-  for (int64_t i = 0; i < a.num_elements(); ++i) {
-    const double x = a.as<float>()[i], y = b.as<float>()[i];
-    difference += (x - y) * (x - y);
-    norm += y * y;
-  }
-  return std::sqrt(difference / std::max(norm, 1e-30));
 }
 
 class VocabularyMeshTest : public ::testing::TestWithParam<Layout> {};
