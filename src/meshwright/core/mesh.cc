@@ -87,10 +87,16 @@ absl::StatusOr<Mesh> Mesh::Create(std::vector<MeshAxis> axes, int64_t num_device
 
 absl::StatusOr<std::vector<MeshAxis>> Mesh::ParseAxes(std::string_view text) {
   std::vector<MeshAxis> axes;
-  while (!text.empty()) {
+  const std::string_view whole = text;
+  for (bool more = !text.empty(); more;) {
     const size_t comma = text.find(',');
     const std::string_view part = text.substr(0, comma);
-    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    more = comma != std::string_view::npos;
+    if (more) text.remove_prefix(comma + 1);
+    if (part.empty()) {
+      return absl::InvalidArgumentError(fmt::format(
+          "mesh \"{}\" has a comma without an axis beside it; write it as data=2,tensor=4", whole));
+    }
     const size_t equals = part.find('=');
     MeshAxis axis;
     const char* const end = part.data() + part.size();

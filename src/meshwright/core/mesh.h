@@ -36,7 +36,7 @@ class Mesh {
   static absl::StatusOr<Mesh> Create(std::vector<MeshAxis> axes, int64_t num_devices = 0);
 
   // "data=2,tensor=4" → the axes, in that order; "" has none.
-  // Errors: InvalidArgument saying what is wrong with which part.
+  // Errors: InvalidArgument saying what is wrong with which part; an empty part is wrong.
   static absl::StatusOr<std::vector<MeshAxis>> ParseAxes(std::string_view text);
 
   const std::vector<MeshAxis>& axes() const { return axes_; }

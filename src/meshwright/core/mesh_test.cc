@@ -51,6 +51,11 @@ TEST(MeshTest, RefusesWhatDoesNotFit) {
             "mesh axis data has size 0; it must be positive, or -1 for what is left");
   EXPECT_EQ(Refusal("data=x"), "mesh part \"data=x\" is not AXIS=SIZE, as in data=2,tensor=4");
   EXPECT_EQ(Refusal("data"), "mesh part \"data\" is not AXIS=SIZE, as in data=2,tensor=4");
+  for (const char* text : {"data=2,", ",", ",data=2", "data=2,,fsdp=2"}) {
+    EXPECT_EQ(Refusal(text), std::string("mesh \"") + text +
+                                 "\" has a comma without an axis beside it; write it as "
+                                 "data=2,tensor=4");
+  }
 }
 
 TEST(MeshTest, LocalTypesAndStarts) {

@@ -23,7 +23,8 @@ absl::StatusOr<size_t> Choice(const char* key, const std::string& value,
 
 absl::Status ParseReduceGradients(const std::string& text,
                                   std::map<std::string, ReduceGradients>* out) {
-  for (size_t begin = 0; begin < text.size();) {
+  // An empty part after the last comma is refused like one between two.
+  for (size_t begin = 0; !text.empty() && begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     begin = end + 1;
