@@ -17,6 +17,7 @@
 #include "meshwright/base/status_macros.h"
 #include "meshwright/runtime/device_spec.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/print.h"
 
 namespace mw::tools {
 namespace {
@@ -280,10 +281,10 @@ int Run(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForVersion&) {
-    fmt::print("meshwright {}\n", MW_VERSION);
+    Print("meshwright {}\n", MW_VERSION);
     return 0;
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    Print("{}", app.help());
     return 0;
   } catch (const CLI::ParseError& e) {
     if (argc < 2) {
@@ -302,9 +303,11 @@ int Run(int argc, const char* const* argv) {
 
 int Main(int argc, const char* const* argv) {
   const int status = Run(argc, argv);
-  // What is lost on the way out is no success.
-  if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) && status == 0) {
-    fmt::print(stderr, "error: cannot write to standard output: {}\n", std::strerror(errno));
+  // What is lost on the way out is no success. The reason of an earlier loss is not known here.
+  const bool flushed = std::fflush(stdout) == 0;
+  const std::string reason = flushed ? "" : fmt::format(": {}", std::strerror(errno));
+  if ((!flushed || std::ferror(stdout) != 0) && status == 0) {
+    fmt::print(stderr, "error: cannot write to standard output{}\n", reason);
     return 1;
   }
   return status;

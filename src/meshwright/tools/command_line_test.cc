@@ -1,8 +1,12 @@
 #include "meshwright/tools/command_line.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdio_ext.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -79,6 +83,9 @@ TEST_F(CommandLineTest, BadUsage) {
   ExpectBadInput(Sft("out", {"--mesh", "data=2", "--device", "cpu:4"}), "has 2 devices");
   ExpectBadInput(Sft("out", {"--mesh", "data=2", "mesh=data=4"}), "contradict each other");
   ExpectBadInput(Sft("out", {"--mesh", "data"}), "AXIS=SIZE");
+  ExpectBadInput(Sft("out", {"--mesh", "data=2,"}), "has a comma without an axis");
+  ExpectBadInput(Sft("out", {"--mesh", "data=2", "reduce_gradients=data=update,"}),
+                 "reduce_gradients part \"\" is not AXIS=WHEN");
   ExpectBadInput(Sft("out", {"--mesh", "data=0"}), "must be positive");
   ExpectBadInput(Sft("out", {"--mesh", "tensor=2"}), "sharding_fallback=replicate");
   ExpectBadInput(Sft("out", {"--device", "cpu:2"}), "--mesh data=2");
@@ -176,6 +183,38 @@ TEST_F(CommandLineTest, BadPrompts) {
   ExpectBadInput(with({"--prompt", "hello"}), "tokenizer");
   ExpectBadInput(with({"--prompt", "hello", "max_new_tokens=0"}), "max_new_tokens");
   ExpectBadInput(with({"--prompt", "hello", "--num-samples", "0"}), "--num-samples");
+}
+
+// The exit status of a command whose output goes to a full disk.
+int StatusOnFullDisk(std::vector<std::string> args) {
+  args.insert(args.begin(), "meshwright");
+  std::vector<const char*> argv;
+  for (const std::string& arg : args) argv.push_back(arg.c_str());
+  std::fflush(stdout);
+  const int kept = ::dup(STDOUT_FILENO);
+  const int full = ::open("/dev/full", O_WRONLY);
+  EXPECT_GE(full, 0);
+  ::dup2(full, STDOUT_FILENO);
+  ::testing::internal::CaptureStderr();
+  const int status = Main(static_cast<int>(argv.size()), argv.data());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("error: cannot write to standard output"));
+  ::__fpurge(stdout);
+  std::clearerr(stdout);
+  ::dup2(kept, STDOUT_FILENO);
+  ::close(full);
+  ::close(kept);
+  return status;
+}
+
+// Less than stdout's buffer holds is lost at the end, more of it on the way.
+TEST_F(CommandLineTest, LostOutputIsAFailedRun) {
+  EXPECT_EQ(StatusOnFullDisk({"--version"}), 1);
+  EXPECT_EQ(StatusOnFullDisk({"sft", "--help"}), 1);
+  EXPECT_EQ(StatusOnFullDisk({"inspect", "schedule", "steps=3", "warmup_steps=0"}), 1);
+  EXPECT_EQ(StatusOnFullDisk({"inspect", "schedule", "steps=9999"}), 1);
+  EXPECT_EQ(StatusOnFullDisk({"inspect", "program", "--model", "random:tiny-llama"}), 1);
+  EXPECT_EQ(StatusOnFullDisk({"convert", "--model", "random:tiny-llama", "--out", Path("hf")}), 1);
 }
 
 // The run ends when a step fails after the first: with status 1, not 2.

@@ -9,6 +9,7 @@
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/print.h"
 #include "meshwright/train/sft.h"
 #include "meshwright/train/training_data.h"
 
@@ -43,10 +44,10 @@ class EvalCommand : public Command {
     if (context.flags.json) {
       const nlohmann::ordered_json line = {
           {"loss", metrics.Loss()}, {"perplexity", metrics.Perplexity()}, {"tokens", tokens}};
-      fmt::print("{}\n", line.dump());
+      Print("{}\n", line.dump());
     } else {
-      fmt::print("loss {:.6f} nats per token  perplexity {:.4f}  {} tokens\n", metrics.Loss(),
-                 metrics.Perplexity(), tokens);
+      Print("loss {:.6f} nats per token  perplexity {:.4f}  {} tokens\n", metrics.Loss(),
+            metrics.Perplexity(), tokens);
     }
     return absl::OkStatus();
   }

@@ -208,7 +208,8 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
       out << text.text() << "\n";
     }
   }
-  return out ? absl::OkStatus() : absl::DataLossError("the samples could not be written");
+  if (!out.flush()) return absl::UnavailableError("the samples could not be written");
+  return absl::OkStatus();
 }
 
 }  // namespace mw::tools

@@ -202,6 +202,7 @@ TEST_F(InspectCommandsTest, ProgramAndSchedule) {
               "warmup_steps=2", "learning_rate_final_fraction=0"});
   ASSERT_EQ(schedule.status, 0) << schedule.err;
   EXPECT_EQ(json::parse(schedule.out)["learning_rate"], json({0.5, 1.0, 1.0, 0.5}));
+  ExpectBadInput({"inspect", "schedule", "steps=1000001"}, "at most 1000000 steps, not of steps=");
 }
 
 }  // namespace

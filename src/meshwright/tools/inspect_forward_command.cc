@@ -14,6 +14,7 @@
 #include "meshwright/nn/lm_head.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/print.h"
 #include "meshwright/train/batch_file.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/sft.h"
@@ -108,7 +109,7 @@ class InspectForwardCommand : public Command {
     }
     MW_RETURN_IF_ERROR(io::MakeDirectories(folder));
     MW_RETURN_IF_ERROR(io::WriteSafetensors(out_, tensors).status());
-    if (context.flags.json) fmt::print("{{}}\n");
+    if (context.flags.json) Print("{{}}\n");
     return absl::OkStatus();
   }
 

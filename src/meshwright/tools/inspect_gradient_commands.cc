@@ -14,6 +14,7 @@
 #include "meshwright/io/atomic_directory.h"
 #include "meshwright/io/safetensors.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/print.h"
 #include "meshwright/train/batch_file.h"
 #include "meshwright/train/export_model.h"
 #include "meshwright/train/sft.h"
@@ -116,10 +117,10 @@ class InspectGradCommand : public Command {
                                            {"denominator", readout->denominator},
                                            {"grad_norm", readout->grad_norm},
                                            {"micro_batches", run_.batches.size()}};
-      fmt::print("{}\n", line.dump());
+      Print("{}\n", line.dump());
     } else {
-      fmt::print("loss {:.6f}  denominator {:g}  grad_norm {:.6f}\n", readout->loss,
-                 readout->denominator, readout->grad_norm);
+      Print("loss {:.6f}  denominator {:g}  grad_norm {:.6f}\n", readout->loss,
+            readout->denominator, readout->grad_norm);
     }
     return absl::OkStatus();
   }

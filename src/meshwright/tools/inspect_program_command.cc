@@ -11,6 +11,7 @@
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/print.h"
 #include "meshwright/train/open_model.h"
 #include "meshwright/train/step_programs.h"
 #include "meshwright/train/training_data.h"
@@ -98,23 +99,23 @@ class InspectProgramCommand : public Command {
     MW_RETURN_IF_ERROR(train::PlaceStep(*model.model, config.engine, &notes).status());
     MW_ASSIGN_OR_RETURN(const compile::Program program, Build(*model.model, config));
     if (format_ == "stablehlo") {
-      fmt::print("{}\n", program.stablehlo);
+      Print("{}\n", program.stablehlo);
     } else if (format_ == "graph") {
-      fmt::print("{}\n", program.graph_text);
+      Print("{}\n", program.graph_text);
     } else if (format_ == "specs") {
       if (context.flags.json || program.specs_text.empty()) {
-        fmt::print("{}\n", SpecsJson(program).dump(context.flags.json ? -1 : 1));
+        Print("{}\n", SpecsJson(program).dump(context.flags.json ? -1 : 1));
       } else {
-        for (const std::string& note : notes) fmt::print("// {}\n", note);
-        fmt::print("{}", program.specs_text);
+        for (const std::string& note : notes) Print("// {}\n", note);
+        Print("{}", program.specs_text);
       }
     } else {
       if (context.flags.json) {
-        fmt::print("{}\n", CensusJson(program).dump());
+        Print("{}\n", CensusJson(program).dump());
       } else if (program.automatic) {
-        fmt::print("{}\n", kNoCensus);
+        Print("{}\n", kNoCensus);
       } else {
-        fmt::print("{}", spmd::CensusText(program.census));
+        Print("{}", spmd::CensusText(program.census));
       }
     }
     return absl::OkStatus();

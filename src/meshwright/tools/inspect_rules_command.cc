@@ -19,6 +19,7 @@
 #include "meshwright/spmd/rule_set.h"
 #include "meshwright/spmd/rules.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/print.h"
 
 namespace mw::tools {
 namespace {
@@ -218,7 +219,7 @@ class InspectRulesCommand : public Command {
       lines += fmt::format("{} {}\n", tensor.name, spec->ToString());
     }
     if (context.flags.json) lines = specs.dump() + "\n";
-    fmt::print("{}", lines);
+    Print("{}", lines);
     return absl::OkStatus();
   }
 

@@ -11,6 +11,7 @@
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/print.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/lr_schedule.h"
 
@@ -57,11 +58,11 @@ class InspectCheckpointCommand : public Command {
                                            {"seed", state.seed},
                                            {"metadata", state.metadata},
                                            {"manifest", manifest}};
-      fmt::print("{}\n", line.dump());
+      Print("{}\n", line.dump());
     } else {
-      fmt::print("{}: step {}{}, every file is what was written\n{}\n", dir, state.engine.step,
-                 begun == 0 ? "" : fmt::format(" and {} micro-batches of the next", begun),
-                 manifest.dump(1));
+      Print("{}: step {}{}, every file is what was written\n{}\n", dir, state.engine.step,
+            begun == 0 ? "" : fmt::format(" and {} micro-batches of the next", begun),
+            manifest.dump(1));
     }
     return absl::OkStatus();
   }
@@ -70,6 +71,9 @@ class InspectCheckpointCommand : public Command {
   std::string dir_;
 };
 
+// A number for each update; more of them than this are no more to look at.
+constexpr int64_t kMostRates = 1000000;
+
 class InspectScheduleCommand : public Command {
  public:
   void Define(CLI::App&) override {}
@@ -77,20 +81,27 @@ class InspectScheduleCommand : public Command {
 
   absl::Status Run(const CommandContext& context) override {
     const train::ScheduleOptions& schedule = context.config.engine.schedule;
+    if (context.config.steps > kMostRates) {
+      return absl::InvalidArgumentError(
+          fmt::format("inspect schedule prints a rate for each of at most {} steps, not of "
+                      "steps={}; give fewer, "
+                      "with warmup_steps in proportion",
+                      kMostRates, context.config.steps));
+    }
     nlohmann::ordered_json rates = nlohmann::ordered_json::array();
     for (int64_t i = 0; i < context.config.steps; ++i) {
       const double rate = train::LearningRate(schedule, i);
       if (context.flags.json) {
         rates.push_back(rate);
       } else {
-        fmt::print("{} {:g}\n", i + 1, rate);
+        Print("{} {:g}\n", i + 1, rate);
       }
     }
     if (context.flags.json) {
       const nlohmann::ordered_json line = {{"lr_schedule", schedule.lr_schedule},
                                            {"steps", context.config.steps},
                                            {"learning_rate", rates}};
-      fmt::print("{}\n", line.dump());
+      Print("{}\n", line.dump());
     }
     return absl::OkStatus();
   }

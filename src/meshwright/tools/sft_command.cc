@@ -16,6 +16,7 @@
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/print.h"
 #include "meshwright/train/sft.h"
 
 namespace mw::tools {
@@ -148,10 +149,10 @@ class SftCommand : public Command {
                                              {"eval/loss", metrics.Loss()},
                                              {"eval/perplexity", metrics.Perplexity()},
                                              {"eval/tokens", metrics.denominator}};
-        fmt::print("{}\n", line.dump());
+        Print("{}\n", line.dump());
       } else if (!flags.quiet) {
-        fmt::print("after {} steps: eval loss {:.4f}  perplexity {:.2f}\n", step, metrics.Loss(),
-                   metrics.Perplexity());
+        Print("after {} steps: eval loss {:.4f}  perplexity {:.2f}\n", step, metrics.Loss(),
+              metrics.Perplexity());
       }
       std::fflush(stdout);
     };

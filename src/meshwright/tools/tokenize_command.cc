@@ -51,7 +51,7 @@ absl::Status RunTokenize(const TokenizeArgs& args, std::istream& in, std::ostrea
         << '\n';
   }
   if (in.bad()) return absl::DataLossError("cannot read the input");
-  if (!out.flush()) return absl::DataLossError("cannot write the output");
+  if (!out.flush()) return absl::UnavailableError("cannot write the output");
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/safetensors.h"
+#include "meshwright/tools/command_line.h"
 #include "meshwright/tools/convert_command.h"
 #include "meshwright/tools/tokenize_command.h"
 
@@ -64,6 +66,13 @@ TEST_F(TextCommandsTest, TokenizeGoesBothWays) {
   EXPECT_EQ(out, "[2]\n[]\n[2, 0]\n");
   EXPECT_TRUE(Tokenize("[2, 0]\n[]\n", true, &out).ok());
   EXPECT_EQ(out, "aba\n\n");
+}
+
+TEST_F(TextCommandsTest, LostOutputIsAFailedRun) {
+  std::istringstream in("ab\n");
+  std::ofstream full("/dev/full");
+  ASSERT_TRUE(full.is_open());
+  EXPECT_EQ(ExitStatus(RunTokenize({.model = Model()}, in, full)), 1);
 }
 
 TEST_F(TextCommandsTest, DecodeNamesTheLineThatIsWrong) {

@@ -1,0 +1,23 @@
+// Print: text to stdout.
+#ifndef MESHWRIGHT_TOOLS_PRINT_H_
+#define MESHWRIGHT_TOOLS_PRINT_H_
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+namespace mw::tools {
+
+// fmt::print throws when the text cannot be written; here stdout keeps the error for Main to
+// report once the command has ended.
+template <typename... Args>
+void Print(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+}  // namespace mw::tools
+
+#endif  // MESHWRIGHT_TOOLS_PRINT_H_
