@@ -24,6 +24,10 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& k
   std::string best;
   int best_distance = 2 + static_cast<int>(name.size() / 3);
   for (const std::string& candidate : known) {
+    // That many edits it takes at least; of a very long name they would take long to count.
+    const size_t least =
+        std::max(name.size(), candidate.size()) - std::min(name.size(), candidate.size());
+    if (least >= static_cast<size_t>(best_distance)) continue;
     const int distance = EditDistance(name, candidate);
     if (distance < best_distance) {
       best_distance = distance;

@@ -22,6 +22,9 @@ TEST(NearestNameTest, WhatIsFarIsNoSuggestion) {
   EXPECT_EQ(NearestName("x", known), "");
   EXPECT_EQ(NearestName("", known), "");
   EXPECT_EQ(NearestName("seed", {}), "");
+  // A table of its edits would take terabytes.
+  EXPECT_EQ(NearestName(std::string(size_t{1} << 21, 's'), {std::string(size_t{1} << 18, 's')}),
+            "");
   EXPECT_EQ(NearestNote("sede", known), "; the nearest is \"seed\"");
   EXPECT_EQ(NearestNote("bananas", known), "");
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/runtime/pjrt_api.h"
@@ -92,7 +94,7 @@ absl::StatusOr<const Plugin*> Plugin::Load(std::string_view name_or_path) {
   if (IsPath(name)) {
     std::error_code error;
     if (!fs::is_regular_file(name, error)) {
-      return absl::NotFoundError(fmt::format("no PJRT plugin at '{}'", name));
+      return absl::NotFoundError(fmt::format("no PJRT plugin at '{}'", Excerpt(name)));
     }
     return LoadFile(name, name);
   }
@@ -103,12 +105,10 @@ absl::StatusOr<const Plugin*> Plugin::Load(std::string_view name_or_path) {
                                            NearestNote(name, KnownPluginNames())));
   }
   const std::vector<fs::path> roots = SearchRoots();
-  std::vector<std::string> searched;
   absl::Status first_failure;
   for (const fs::path& root : roots) {
     for (const std::string& relative : known->second) {
       const std::string path = (root / relative).string();
-      searched.push_back(path);
       std::error_code error;
       if (!fs::is_regular_file(path, error)) continue;
       auto plugin = LoadFile(name, path);
@@ -117,16 +117,24 @@ absl::StatusOr<const Plugin*> Plugin::Load(std::string_view name_or_path) {
     }
   }
   MW_RETURN_IF_ERROR(first_failure);
-  if (searched.empty()) {
-    return absl::NotFoundError(
-        fmt::format("plugin '{}' was searched nowhere: MW_PLUGIN_PATH is empty and no folder above "
-                    "the binary has a .deps; set MW_PLUGIN_PATH or run ./dev setup",
-                    name));
+  std::vector<std::string> searched;
+  for (const fs::path& root : roots) {
+    // MW_PLUGIN_PATH may name the .deps that is found anyway.
+    if (std::ranges::find(searched, root.string()) == searched.end()) {
+      searched.push_back(root.string());
+    }
   }
-  return absl::NotFoundError(
-      fmt::format("plugin '{}' is in none of {}; set MW_PLUGIN_PATH to a folder of unpacked wheels "
-                  "or run ./dev setup",
-                  name, fmt::join(searched, ", ")));
+  return absl::NotFoundError(fmt::format(
+      "device {} needs a plugin, {}, and {}; set MW_PLUGIN_PATH to the folder in which that "
+      "lies{}, "
+      "or give the plugin's own path as the device: /path/to/plugin.so",
+      name, fmt::join(known->second, " or "),
+      searched.empty()
+          ? std::string("no folder was searched: MW_PLUGIN_PATH is empty and no folder above the "
+                        "binary has a .deps")
+          : fmt::format("there is none in {}", fmt::join(searched, ", ")),
+      // Set-up fetches no plugin for GPUs.
+      name == "gpu" ? "" : " (./dev setup makes one, .deps)"));
 }
 
 absl::StatusOr<const Plugin*> Plugin::LoadFile(std::string_view name, const std::string& path) {

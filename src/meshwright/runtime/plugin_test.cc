@@ -54,11 +54,14 @@ TEST(PluginTest, LoadsOncePerFile) {
 TEST(PluginTest, SaysWhereItLooked) {
   EXPECT_THAT(Message(Plugin::Load("cpuu").status()), HasSubstr("the nearest is \"cpu\""));
   EXPECT_THAT(Message(Plugin::Load("/nowhere/p.so").status()), HasSubstr("/nowhere/p.so"));
-  ScopedEnv env("MW_PLUGIN_PATH", "/nowhere/a:/nowhere/b");
+  ScopedEnv env("MW_PLUGIN_PATH", "/nowhere/a:/nowhere/b:/nowhere/a");
   auto gpu = Plugin::Load("gpu");
   ASSERT_EQ(gpu.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(Message(gpu.status()), HasSubstr("/nowhere/a/jax-cuda13-pjrt/"));
-  EXPECT_THAT(Message(gpu.status()), HasSubstr("/nowhere/b/jax-cuda13-pjrt/"));
+  const std::string message = Message(gpu.status());
+  EXPECT_THAT(message, HasSubstr("jax-cuda13-pjrt/jax_plugins/xla_cuda13/xla_cuda_plugin.so"));
+  EXPECT_THAT(message, HasSubstr("there is none in /nowhere/a, /nowhere/b"));
+  EXPECT_THAT(message, HasSubstr("set MW_PLUGIN_PATH to the folder in which that lies, or give the "
+                                 "plugin's own path as the device: "));
 }
 
 // The binary may lie in a build folder of the repository: its .deps is found too.
