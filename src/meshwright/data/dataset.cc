@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/jsonl_row.h"
+#include "meshwright/data/no_chat_template.h"
 
 namespace mw::data {
 namespace {
@@ -206,8 +207,12 @@ class Loader {
   absl::Status TokenizeChat(const ordered_json& row, const ordered_json& messages,
                             size_t first_learned, Example& example) const {
     if (chat_template_ == nullptr) {
-      return absl::FailedPreconditionError(
-          "the row is a chat but the model has no chat template; choose a built-in one");
+      // A model without a tokenizer lacks that first.
+      MW_RETURN_IF_ERROR(encoder_.Encode("", true).status());
+      return absl::FailedPreconditionError(fmt::format(
+          "the row is a chat, and {}, or give rows of `text`, or of `prompt` and `completion` as "
+          "text",
+          kNoChatTemplate));
     }
     const ordered_json extra = TemplateVariables(row);
     MW_ASSIGN_OR_RETURN(const RenderedChat chat, chat_template_->RenderWithSpans(messages, &extra));
@@ -378,8 +383,8 @@ absl::StatusOr<std::vector<PromptRow>> LoadPrompts(const std::string& path,
         if (auto bos = encoder.bos_id()) prompt.ids.push_back(*bos);
       } else {
         if (chat_template == nullptr) {
-          return absl::FailedPreconditionError(
-              "the row is a chat but the model has no chat template; choose a built-in one");
+          return absl::FailedPreconditionError(fmt::format(
+              "the row is a chat, and {}, or give a `prompt` as text", kNoChatTemplate));
         }
         const ordered_json extra = TemplateVariables(row);
         MW_ASSIGN_OR_RETURN(prompt.text, chat_template->Render(source, true, &extra));

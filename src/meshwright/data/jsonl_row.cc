@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/json_error.h"
 
 namespace mw::data {
@@ -24,6 +25,10 @@ absl::StatusOr<std::ifstream> OpenForReading(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     return absl::NotFoundError(fmt::format("{} is a folder, not a JSONL file", path));
+  }
+  // /dev/zero has no end, and a terminal none that anybody would wait for.
+  if (std::filesystem::is_character_file(path, error)) {
+    return absl::InvalidArgumentError(fmt::format("{} is a device, not a JSONL file", path));
   }
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return absl::NotFoundError(fmt::format("cannot open the data file {}", path));
@@ -92,7 +97,7 @@ absl::StatusOr<RowFormat> DetectRowFormat(const ordered_json& row) {
 std::string RowId(const ordered_json& row, const std::string& place) {
   const auto id = row.find("id");
   if (id == row.end()) return place;
-  if (id->is_string()) return id->get<std::string>();
+  if (id->is_string()) return Excerpt(id->get_ref<const std::string&>());
   if (id->is_number_integer()) return id->dump();
   return place;
 }

@@ -4,14 +4,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "meshwright/data/no_chat_template.h"
 
 namespace mw::data {
 
 absl::StatusOr<ChatTemplate> MakeChatTemplate(const Tokenizer& tokenizer, std::string_view source) {
   if (source.empty()) source = tokenizer.chat_template();
   if (source.empty()) {
-    return absl::NotFoundError(
-        "the model has no chat template; choose a built-in one: smollm2, chatml, llama3 or qwen3");
+    return absl::NotFoundError(kNoChatTemplate);
   }
   const auto text = [&](std::optional<int32_t> id) {
     return id ? std::string(tokenizer.IdToToken(*id)) : std::string();
