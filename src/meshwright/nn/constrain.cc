@@ -6,17 +6,12 @@
 #include <algorithm>
 
 #include "meshwright/core/graph_error.h"
+#include "meshwright/core/logical_axes.h"
 #include "meshwright/ops/constrain.h"
 
 namespace mw::nn {
 
-const std::vector<std::string>& ActivationAxes() {
-  static const auto* axes = new std::vector<std::string>{
-      "activation_batch", "activation_length", "activation_norm_length",
-      "activation_embed", "activation_heads",  "activation_kv_heads",
-      "activation_mlp",   "activation_vocab",  "activation_embed_and_logits_batch"};
-  return *axes;
-}
+const std::vector<std::string>& ActivationAxes() { return ActivationLogicalAxes(); }
 
 graph::Value Constrain(graph::Value x, const std::vector<std::string>& axes) {
   return Constrain(x, axes, axes);

@@ -13,8 +13,10 @@
 #include <sstream>
 #include <system_error>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/core/logical_axes.h"
 
 namespace mw::spmd {
 namespace {
@@ -37,7 +39,7 @@ class Reader {
     for (const auto& item : root) {
       const std::string key = item.first.IsScalar() ? item.first.Scalar() : "";
       if (std::ranges::find(kKeys, key) == kKeys.end()) {
-        return Error(item.first, fmt::format("unknown key \"{}\"{}; there are {}", key,
+        return Error(item.first, fmt::format("unknown key \"{}\"{}; there are {}", Excerpt(key),
                                              NearestNote(key, kKeys), fmt::join(kKeys, ", ")));
       }
       if (!seen.insert(key).second) {
@@ -78,6 +80,12 @@ class Reader {
     }
     if (!logical.IsScalar()) return Error(node, kRuleForm);
     rule.logical = logical.Scalar();
+    const std::vector<std::string>& known = LogicalAxes();
+    if (std::ranges::find(known, rule.logical) == known.end()) {
+      return Error(node, fmt::format("a rule names the unknown logical axis \"{}\"{}; there are {}",
+                                     Excerpt(rule.logical), NearestNote(rule.logical, known),
+                                     fmt::join(known, ", ")));
+    }
     if (axes.IsScalar()) {
       MW_RETURN_IF_ERROR(AddAxis(axes, rule));
     } else if (axes.IsSequence()) {
@@ -97,9 +105,9 @@ class Reader {
     const std::string axis = node.Scalar();
     const std::vector<std::string>& known = Mesh::AxisNames();
     if (std::ranges::find(known, axis) == known.end()) {
-      return Error(
-          node, fmt::format("rule {} names the unknown mesh axis \"{}\"{}; there are {}",
-                            rule.logical, axis, NearestNote(axis, known), fmt::join(known, ", ")));
+      return Error(node, fmt::format("rule {} names the unknown mesh axis \"{}\"{}; there are {}",
+                                     rule.logical, Excerpt(axis), NearestNote(axis, known),
+                                     fmt::join(known, ", ")));
     }
     if (std::ranges::find(rule.mesh_axes, axis) != rule.mesh_axes.end()) {
       return Error(node, fmt::format("rule {} names the mesh axis {} twice", rule.logical, axis));
@@ -156,7 +164,7 @@ absl::StatusOr<RuleSet> LoadRuleSet(const std::string& name_or_file) {
   const std::vector<std::string> known = RuleSetNames();
   return absl::NotFoundError(fmt::format(
       "no rule set \"{}\"{}; there are {}, and files, whose names hold a / or end in .yaml",
-      name_or_file, NearestNote(name_or_file, known), fmt::join(known, ", ")));
+      Excerpt(name_or_file), NearestNote(name_or_file, known), fmt::join(known, ", ")));
 }
 
 absl::StatusOr<RuleSet> ParseRuleSet(std::string_view text, const std::string& source) {

@@ -32,8 +32,8 @@ absl::StatusOr<RuleSet> LoadRuleSet(const std::string& name_or_file);
 // A set written in YAML; `source` is its name, for messages.
 //
 // Errors: InvalidArgument with the line for text that is no YAML, an unknown or repeated
-// key, missing or malformed rules, an empty logical name, and a mesh axis that does not
-// exist (with the nearest one) or stands twice in a rule.
+// key, missing or malformed rules, an empty logical name, a logical axis (core/logical_axes.h) or a
+// mesh axis that does not exist (with the nearest one), and one that stands twice in a rule.
 absl::StatusOr<RuleSet> ParseRuleSet(std::string_view text, const std::string& source);
 
 // What the build generates from configs/rules/*.yaml.

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "meshwright/core/logical_axes.h"
+
 namespace mw::spmd {
 namespace {
 
@@ -58,6 +60,17 @@ TEST(RuleSetTest, DocsDescribeEverySet) {
     EXPECT_THAT(docs.str(), HasSubstr("| `" + name + "` | " + LoadRuleSet(name)->description))
         << name;
   }
+}
+
+TEST(RuleSetTest, DocsDescribeEveryLogicalAxis) {
+  std::ifstream file(MW_SOURCE_DIR "/docs/sharding.md");
+  std::stringstream docs;
+  docs << file.rdbuf();
+  const std::string text = docs.str();
+  const std::string table =
+      text.substr(text.find("| logical axes | of |"),
+                  text.find("For one tensor the rules") - text.find("| logical axes | of |"));
+  for (const std::string& axis : LogicalAxes()) EXPECT_THAT(table, HasSubstr("`" + axis + "`"));
 }
 
 // The layouts that the sets are named after.
@@ -187,6 +200,11 @@ TEST(RuleSetTest, RefusesMalformedText) {
   EXPECT_THAT(refused(ok + "  - ['', [fsdp]]\n"), HasSubstr("the logical axis of a rule is empty"));
   EXPECT_THAT(refused(ok + "  - [~, [fsdp]]\n"), HasSubstr("the logical axis of a rule is empty"));
   EXPECT_THAT(refused(ok + "  - [mlp, [[tensor]]]\n"), HasSubstr("of rule mlp is not a name"));
+  EXPECT_THAT(refused(ok + "  - [mpl, [tensor]]\n"),
+              AllOf(StartsWith("f:3: a rule names the unknown logical axis \"mpl\""),
+                    HasSubstr("; the nearest is \"mlp\"; there are embed, mlp, ")));
+  EXPECT_THAT(refused(ok + "  - [activation_lenght, []]\n"),
+              HasSubstr("; the nearest is \"activation_length\""));
   EXPECT_THAT(refused(ok + "\n  - [mlp, [tensro]]\n"),
               AllOf(StartsWith("f:4: rule mlp names the unknown mesh axis \"tensro\""),
                     HasSubstr("the nearest is \"tensor\""), HasSubstr("there are data, stage")));
