@@ -8,6 +8,7 @@
 #include <set>
 
 #include "meshwright/base/check.h"
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 
 namespace mw {
@@ -34,7 +35,8 @@ absl::StatusOr<Mesh> Mesh::Create(std::vector<MeshAxis> axes, int64_t num_device
     MeshAxis& axis = axes[i];
     if (std::ranges::find(AxisNames(), axis.name) == AxisNames().end()) {
       return absl::InvalidArgumentError(fmt::format("mesh axis \"{}\" is unknown; axes are {}",
-                                                    axis.name, fmt::join(AxisNames(), ", ")));
+                                                    Excerpt(axis.name),
+                                                    fmt::join(AxisNames(), ", ")));
     }
     for (size_t k = 0; k < i; ++k) {
       if (axes[k].name == axis.name) {
@@ -95,7 +97,8 @@ absl::StatusOr<std::vector<MeshAxis>> Mesh::ParseAxes(std::string_view text) {
     if (more) text.remove_prefix(comma + 1);
     if (part.empty()) {
       return absl::InvalidArgumentError(fmt::format(
-          "mesh \"{}\" has a comma without an axis beside it; write it as data=2,tensor=4", whole));
+          "mesh \"{}\" has a comma without an axis beside it; write it as data=2,tensor=4",
+          Excerpt(whole)));
     }
     const size_t equals = part.find('=');
     MeshAxis axis;
@@ -104,7 +107,7 @@ absl::StatusOr<std::vector<MeshAxis>> Mesh::ParseAxes(std::string_view text) {
     const auto [stop, error] = std::from_chars(digits, end, axis.size);
     if (equals == std::string_view::npos || equals == 0 || error != std::errc() || stop != end) {
       return absl::InvalidArgumentError(
-          fmt::format("mesh part \"{}\" is not AXIS=SIZE, as in data=2,tensor=4", part));
+          fmt::format("mesh part \"{}\" is not AXIS=SIZE, as in data=2,tensor=4", Excerpt(part)));
     }
     axis.name = std::string(part.substr(0, equals));
     axes.push_back(std::move(axis));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 
 namespace mw {
@@ -40,19 +41,19 @@ absl::StatusOr<std::string> ParseRematPolicy(std::string_view text) {
     return absl::InvalidArgumentError(
         fmt::format("remat_policy \"{}\" is unknown; use none, full, minimal, save_dot_except_mlp "
                     "or names:a,b with names of {}",
-                    text, fmt::join(RematNames(), ", ")));
+                    Excerpt(text), fmt::join(RematNames(), ", ")));
   }
   const std::vector<std::string> names = RematPolicyNames(text);
   if (names.empty()) {
     return absl::InvalidArgumentError(
         fmt::format("remat_policy \"{}\" names no activation; use full to keep none, or some of {}",
-                    text, fmt::join(RematNames(), ", ")));
+                    Excerpt(text), fmt::join(RematNames(), ", ")));
   }
   for (const std::string& name : names) {
     if (std::ranges::find(RematNames(), name) == RematNames().end()) {
-      return absl::InvalidArgumentError(
-          fmt::format("remat_policy \"{}\": no activation is called \"{}\"{}; there are {}", text,
-                      name, NearestNote(name, RematNames()), fmt::join(RematNames(), ", ")));
+      return absl::InvalidArgumentError(fmt::format(
+          "remat_policy \"{}\": no activation is called \"{}\"{}; there are {}", Excerpt(text),
+          Excerpt(name), NearestNote(name, RematNames()), fmt::join(RematNames(), ", ")));
     }
   }
   return fmt::format("{}{}", kNamesPrefix, fmt::join(names, ","));

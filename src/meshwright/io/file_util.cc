@@ -20,6 +20,8 @@ namespace {
 constexpr size_t kBufferBytes = size_t{1} << 20;
 // One write(2) moves at most 0x7ffff000 bytes on Linux.
 constexpr size_t kMaxWriteBytes = size_t{1} << 30;
+// Of what has no size: a pipe, or a device, which may have no end.
+constexpr size_t kMaxStreamBytes = size_t{1} << 28;
 
 absl::StatusCode CodeOf(int error_number) {
   switch (error_number) {
@@ -90,9 +92,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (fd < 0) return ErrnoStatus(errno, "open", path);
   std::string content;
   struct stat info;
-  if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    content.reserve(static_cast<size_t>(info.st_size));
-  }
+  const bool is_regular = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (is_regular) content.reserve(static_cast<size_t>(info.st_size));
   std::string chunk(kBufferBytes, '\0');
   while (true) {
     const ssize_t got = read(fd, chunk.data(), chunk.size());
@@ -103,6 +104,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
       return ErrnoStatus(error, "read", path);
     }
     if (got == 0) break;
+    if (!is_regular && content.size() + static_cast<size_t>(got) > kMaxStreamBytes) {
+      close(fd);
+      return absl::InvalidArgumentError(
+          fmt::format("cannot read {}: it is no regular file and does not end within {} MiB", path,
+                      kMaxStreamBytes >> 20));
+    }
     content.append(chunk, 0, static_cast<size_t>(got));
   }
   close(fd);

@@ -188,5 +188,13 @@ TEST(FileUtilTest, CopyIsExact) {
   EXPECT_EQ(digest.size_bytes, content.size());
 }
 
+TEST(FileUtilTest, WhatHasNoEndIsRefused) {
+  const absl::Status refused = ReadFile("/dev/zero").status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(),
+            "cannot read /dev/zero: it is no regular file and does not end within 256 MiB");
+  EXPECT_EQ(*ReadFile("/dev/null"), "");
+}
+
 }  // namespace
 }  // namespace mw::io

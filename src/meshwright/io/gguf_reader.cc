@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/checked_size.h"
 #include "meshwright/io/gguf.h"
@@ -253,7 +254,7 @@ absl::Status GgufFile::Parse() {
   for (uint64_t i = 0; i < num_keys; ++i) {
     MW_ASSIGN_OR_RETURN(const std::string key,
                         cursor.String(fmt::format("metadata key {} of {}", i + 1, num_keys)));
-    const std::string what = fmt::format("metadata \"{}\"", key);
+    const std::string what = fmt::format("metadata \"{}\"", Excerpt(key));
     if (metadata_.Contains(key)) return cursor.Damaged(what, "the key is there twice");
     MW_ASSIGN_OR_RETURN(GgufValue value, cursor.Value(what));
     metadata_.Set(key, std::move(value));
@@ -271,7 +272,7 @@ absl::Status GgufFile::Parse() {
   for (uint64_t i = 0; i < num_tensors; ++i) {
     MW_ASSIGN_OR_RETURN(const std::string name,
                         cursor.String(fmt::format("name of tensor {} of {}", i + 1, num_tensors)));
-    const std::string what = fmt::format("tensor \"{}\"", name);
+    const std::string what = fmt::format("tensor \"{}\"", Excerpt(name));
     MW_ASSIGN_OR_RETURN(const uint32_t num_dims, cursor.Scalar<uint32_t>(what));
     if (num_dims > kMaxDims) {
       return cursor.Damaged(what, fmt::format("{} dims; at most {}", num_dims, kMaxDims));
@@ -326,8 +327,8 @@ absl::Status GgufFile::CheckExtents(uint64_t data_begin) {
       return absl::DataLossError(
           fmt::format("{}: tensor \"{}\": {}{} takes {} bytes at {} of the data, the file has {}; "
                       "truncated?",
-                      path(), name, entry.type->name, DimsToString(entry.dims), entry.bytes,
-                      entry.begin, available));
+                      path(), Excerpt(name), entry.type->name, DimsToString(entry.dims),
+                      entry.bytes, entry.begin, available));
     }
     if (entry.bytes > 0) order.emplace_back(entry.begin, &name);
   }
@@ -338,7 +339,7 @@ absl::Status GgufFile::CheckExtents(uint64_t data_begin) {
       return absl::DataLossError(
           fmt::format("{}: tensor \"{}\": begins at byte {} of the data, overlapping the tensor "
                       "before it, which ends at {}",
-                      path(), *name, begin, end));
+                      path(), Excerpt(*name), begin, end));
     }
     end = begin + entries_.find(*name)->second.bytes;
   }

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/checked_size.h"
 #include "meshwright/io/json_util.h"
@@ -65,7 +66,7 @@ std::string ParseEntry(const nlohmann::json& json, HeaderEntry& entry) {
   if (!json.is_object()) return "its entry is not an object";
   for (const auto& [key, value] : json.items()) {
     if (key != "dtype" && key != "shape" && key != "data_offsets") {
-      return fmt::format("unknown field \"{}\"", key);
+      return fmt::format("unknown field \"{}\"", Excerpt(key));
     }
   }
   const auto dtype = json.find("dtype");
@@ -205,7 +206,7 @@ absl::Status SafetensorsFile::ParseHeader() {
       if (!value.is_object()) return damaged("__metadata__ is not an object");
       for (const auto& [key, text] : value.items()) {
         if (!text.is_string()) {
-          return damaged(fmt::format("__metadata__: \"{}\" is not a string", key));
+          return damaged(fmt::format("__metadata__: \"{}\" is not a string", Excerpt(key)));
         }
         metadata_[key] = text.get<std::string>();
       }
@@ -213,29 +214,29 @@ absl::Status SafetensorsFile::ParseHeader() {
     }
     HeaderEntry entry;
     if (const std::string reason = ParseEntry(value, entry); !reason.empty()) {
-      return damaged(fmt::format("tensor \"{}\": {}", name, reason));
+      return damaged(fmt::format("tensor \"{}\": {}", Excerpt(name), reason));
     }
     const std::optional<DType> dtype = ParseSafetensorsDType(entry.dtype);
     if (!dtype) {
       return absl::UnimplementedError(
-          fmt::format("{}: tensor \"{}\": dtype {} is not supported; {} are", path(), name,
-                      entry.dtype, ReadableDTypes()));
+          fmt::format("{}: tensor \"{}\": dtype {} is not supported; {} are", path(), Excerpt(name),
+                      Excerpt(entry.dtype), ReadableDTypes()));
     }
     const auto want = CheckedProduct(entry.dims, ByteSize(*dtype));
     if (!want) {
-      return damaged(
-          fmt::format("tensor \"{}\": shape {} overflows", name, DimsToString(entry.dims)));
+      return damaged(fmt::format("tensor \"{}\": shape {} overflows", Excerpt(name),
+                                 DimsToString(entry.dims)));
     }
     if (*want != entry.end - entry.begin) {
       return damaged(fmt::format("tensor \"{}\": {}{} takes {} bytes, data_offsets [{},{}] hold {}",
-                                 name, entry.dtype, DimsToString(entry.dims), *want, entry.begin,
-                                 entry.end, entry.end - entry.begin));
+                                 Excerpt(name), entry.dtype, DimsToString(entry.dims), *want,
+                                 entry.begin, entry.end, entry.end - entry.begin));
     }
     if (entry.end > available) {
       return damaged(
           fmt::format("tensor \"{}\": ends at byte {} of the data, the file has {}; "
                       "truncated?",
-                      name, entry.end, available));
+                      Excerpt(name), entry.end, available));
     }
     // `json` outlives `ranges`, and its keys stay where they are.
     ranges.push_back({{entry.begin, entry.end}, name});
@@ -248,8 +249,8 @@ absl::Status SafetensorsFile::ParseHeader() {
   uint64_t expected = 0;
   for (const auto& [range, name] : ranges) {
     if (range.first != expected) {
-      return damaged(fmt::format("tensor \"{}\": begins at byte {} of the data, {} {}", name,
-                                 range.first, expected,
+      return damaged(fmt::format("tensor \"{}\": begins at byte {} of the data, {} {}",
+                                 Excerpt(name), range.first, expected,
                                  range.first < expected ? "overlapping the tensor before it, which "
                                                           "ends there"
                                                         : "is where the tensor before it ends"));

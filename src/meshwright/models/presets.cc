@@ -11,6 +11,7 @@
 #include <map>
 #include <sstream>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/models/registry.h"
@@ -43,7 +44,7 @@ absl::Status ReadMap(const YAML::Node& map, const std::map<std::string, Setter>&
     const auto it = setters.find(key);
     if (it == setters.end()) {
       return absl::InvalidArgumentError(
-          fmt::format("{}: unknown key \"{}\"{}", source, key, NearestNote(key, known)));
+          fmt::format("{}: unknown key \"{}\"{}", source, Excerpt(key), NearestNote(key, known)));
     }
     try {
       it->second(item.second);
@@ -99,8 +100,9 @@ absl::StatusOr<ModelConfig> ModelConfigFromYaml(std::string_view text, const std
   }
   const auto type = nn::ParseRopeType(rope_type);
   if (!type) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{}: rope type \"{}\" is unknown; use default, linear or llama3", source, rope_type));
+    return absl::InvalidArgumentError(
+        fmt::format("{}: rope type \"{}\" is unknown; use default, linear or llama3", source,
+                    Excerpt(rope_type)));
   }
   config.rope.type = *type;
   const auto family = FindFamily(config.family);
@@ -139,7 +141,7 @@ absl::StatusOr<ModelConfig> LoadPreset(std::string_view name, const std::string&
     }
   }
   const std::vector<std::string> known = PresetNames();
-  return absl::NotFoundError(fmt::format("no model preset \"{}\"{}; there are {}", name,
+  return absl::NotFoundError(fmt::format("no model preset \"{}\"{}; there are {}", Excerpt(name),
                                          NearestNote(name, known), fmt::join(known, ", ")));
 }
 

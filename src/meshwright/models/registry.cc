@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/models/llama/llama.h"
 #include "meshwright/models/qwen3/qwen3.h"
@@ -17,8 +18,8 @@ absl::StatusOr<const Family*> Find(std::string_view what, std::string Family::*f
     if (family.*field == name) return &family;
     known.push_back(family.*field);
   }
-  return absl::NotFoundError(
-      fmt::format("{} \"{}\" is not supported; known: {}", what, name, fmt::join(known, ", ")));
+  return absl::NotFoundError(fmt::format("{} \"{}\" is not supported; known: {}", what,
+                                         Excerpt(name), fmt::join(known, ", ")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/runtime/plugin.h"
 
@@ -41,7 +42,7 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(std::string_view text) {
     return absl::InvalidArgumentError(
         fmt::format("unknown device '{}': use cpu[:N], cpu-xla[:N], tpu, gpu or a path to a PJRT "
                     "plugin's .so[:N]{}",
-                    text, NearestNote(name, known)));
+                    Excerpt(text), NearestNote(name, known)));
   }
   spec.plugin = std::string(name);
   if (!has_count) return spec;
@@ -50,8 +51,8 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(std::string_view text) {
   if (error != std::errc() || end != count.data() + count.size() || spec.num_devices < 1 ||
       spec.num_devices > kMaxDevices) {
     return absl::InvalidArgumentError(
-        fmt::format("device '{}': the number of devices '{}' is not an integer in 1..{}", text,
-                    count, kMaxDevices));
+        fmt::format("device '{}': the number of devices '{}' is not an integer in 1..{}",
+                    Excerpt(text), Excerpt(count), kMaxDevices));
   }
   if (name == "tpu" || name == "gpu") {
     return absl::InvalidArgumentError(

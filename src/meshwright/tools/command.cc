@@ -5,13 +5,20 @@
 
 #include <utility>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/runtime/device_spec.h"
 
 namespace mw::tools {
+namespace {
+
+// Notes list rows and files of their own accord; more than this is not read.
+constexpr size_t kMostNoteBytes = 16384;
+
+}  // namespace
 
 void CommandContext::Note(std::string_view sentence) const {
-  if (!flags.quiet) fmt::print(stderr, "meshwright: {}\n", sentence);
+  if (!flags.quiet) fmt::print(stderr, "meshwright: {}\n", Abridged(sentence, kMostNoteBytes));
 }
 
 absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "meshwright/base/bad_input.h"
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/runtime/device_spec.h"
@@ -83,6 +84,22 @@ constexpr CommandEntry kCommands[] = {
 constexpr const char* kLaterCommands[] = {"grpo", "plan",  "bench", "diff",
                                           "plot", "trace", "serve", "render"};
 
+constexpr const char* kFooter =
+    "`meshwright COMMAND --help` shows a command's flags and examples.\n\n"
+    "A model (--model) is one of\n"
+    "  DIR                         a Hugging Face folder, a run's folder or a checkpoint in it\n"
+    "  FILE.gguf                   a GGUF file\n"
+    "  random:PRESET[:SEED]        a preset with random weights, such as random:tiny-llama:1\n\n"
+    "Environment:\n"
+    "  MW_PLUGIN_PATH              folders of PJRT plugins, separated by colons; a folder .deps\n"
+    "                              above the program is searched after them\n"
+    "  MW_CACHE_DIR                where compiled programs are kept; else "
+    "$XDG_CACHE_HOME/meshwright,\n"
+    "                              else ~/.cache/meshwright\n"
+    "  TF_CPP_MIN_LOG_LEVEL        what plugins report on stderr: 0 everything, 1 (used where it "
+    "is\n"
+    "                              not set) warnings, 2 errors";
+
 struct Defined {
   CLI::App* app;
   std::unique_ptr<Command> command;
@@ -107,7 +124,8 @@ void AddCommonFlags(CLI::App& app, SharedFlags uses, CommonFlags& flags) {
   app.add_option("--config", flags.config_file, "YAML file of settings")
       ->option_text("FILE")
       ->group(group(uses.settings));
-  app.add_option("--device", flags.device, "cpu[:N], cpu-xla[:N], tpu, gpu or a plugin's path")
+  app.add_option("--device", flags.device,
+                 "cpu[:N], cpu-xla[:N], tpu, gpu (plugins of MW_PLUGIN_PATH) or a plugin's path")
       ->option_text("DEVICE")
       ->group(group(uses.device));
   app.add_option("--mesh", flags.mesh,
@@ -162,10 +180,13 @@ absl::Status RunCommand(Command& command, const CommonFlags& flags) {
   return command.Run(context);
 }
 
+// Of one message, whatever of its input it repeats.
+constexpr size_t kMostErrorBytes = 4096;
+
 int Report(const absl::Status& status) {
   if (status.ok()) return 0;
   // One line, whatever a compiler or a library said.
-  std::string text(status.message());
+  std::string text = Abridged(std::string(status.message()), kMostErrorBytes);
   while (!text.empty() && text.back() == '\n') text.pop_back();
   for (char& c : text) {
     if (c == '\n' || c == '\r') c = ' ';
@@ -192,7 +213,7 @@ std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
     if (what.starts_with("Could not convert: ")) {
       const size_t equals = what.find(" = ");
       return fmt::format("{} takes a whole number, not '{}'", after(": ").substr(0, equals - 19),
-                         after(" = "));
+                         Excerpt(after(" = ")));
     }
     return fmt::format("{} takes no value", what.substr(0, what.find(':')));
   }
@@ -211,7 +232,8 @@ std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
       }
     }
     const std::string name = word.substr(0, word.find('='));
-    return fmt::format("{} has no flag '{}'{}", command.get_name(), name, NearestNote(name, known));
+    return fmt::format("{} has no flag '{}'{}", command.get_name(), Excerpt(name),
+                       NearestNote(name, known));
   }
   if (what == "A subcommand is required") {
     std::vector<std::string> known;
@@ -239,8 +261,9 @@ absl::Status CheckCommandName(const std::string& group, const std::string& word)
                                                   full, fmt::join(known, ", ")));
     }
   }
-  return absl::InvalidArgumentError(fmt::format("unknown command '{}'{}; there are {}", full,
-                                                NearestNote(word, known), fmt::join(known, ", ")));
+  return absl::InvalidArgumentError(fmt::format("unknown command '{}'{}; there are {}",
+                                                Excerpt(full), NearestNote(word, known),
+                                                fmt::join(known, ", ")));
 }
 
 }  // namespace
@@ -263,7 +286,7 @@ int Run(int argc, const char* const* argv) {
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", std::string("meshwright ") + MW_VERSION);
   app.require_subcommand(1);
-  app.footer("`meshwright COMMAND --help` shows a command's flags and examples.");
+  app.footer(kFooter);
   CLI::App* inspect = app.add_subcommand("inspect", "Looks into single steps, programs and files");
   inspect->require_subcommand(1);
   CommonFlags flags;

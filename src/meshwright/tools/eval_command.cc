@@ -19,7 +19,7 @@ namespace {
 class EvalCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET")
+    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
         ->required()
         ->option_text("MODEL");
     app.add_option("--data", data_, "JSONL file; may be given several times")

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +12,7 @@
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/chat_template.h"
 #include "meshwright/data/tokenizer.h"
+#include "meshwright/io/file_util.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/open_model.h"
 #include "meshwright/train/sampler.h"
@@ -23,9 +22,7 @@ namespace mw::tools {
 namespace {
 
 absl::StatusOr<nlohmann::ordered_json> ReadMessages(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(fmt::format("{} cannot be opened", path));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path));
   nlohmann::ordered_json json =
       nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (json.is_object() && json.contains("messages")) {

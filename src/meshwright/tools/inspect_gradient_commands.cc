@@ -35,7 +35,8 @@ struct BatchRun {
   std::vector<data::Batch> batches;
 
   void Define(CLI::App& app, const char* out_help, const char* out_text) {
-    app.add_option("--model", model_name, "HF folder, GGUF file, checkpoint or random:PRESET")
+    app.add_option("--model", model_name,
+                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
         ->required()
         ->option_text("MODEL");
     app.add_option("--batch", batch_path,

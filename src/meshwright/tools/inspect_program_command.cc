@@ -76,7 +76,7 @@ nlohmann::ordered_json CensusJson(const compile::Program& program) {
 class InspectProgramCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET")
+    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
         ->required()
         ->option_text("MODEL");
     app.add_option("--kernel", kernel_, "first, accum, update or eval")->option_text("NAME");
@@ -101,13 +101,14 @@ class InspectProgramCommand : public Command {
     if (format_ == "stablehlo") {
       Print("{}\n", program.stablehlo);
     } else if (format_ == "graph") {
-      Print("{}\n", program.graph_text);
+      Print("{}\n", program.graph->ToString());
     } else if (format_ == "specs") {
-      if (context.flags.json || program.specs_text.empty()) {
+      const std::string specs = program.SpecsText();
+      if (context.flags.json || specs.empty()) {
         Print("{}\n", SpecsJson(program).dump(context.flags.json ? -1 : 1));
       } else {
         for (const std::string& note : notes) Print("// {}\n", note);
-        Print("{}", program.specs_text);
+        Print("{}", specs);
       }
     } else {
       if (context.flags.json) {

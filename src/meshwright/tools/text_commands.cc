@@ -18,7 +18,8 @@ namespace {
 class GenerateCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", args_.model, "HF folder, GGUF file, checkpoint or random:PRESET")
+    app.add_option("--model", args_.model,
+                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
         ->required()
         ->option_text("MODEL");
     app.add_option("--prompt", args_.prompt, "text to continue")->option_text("TEXT");
@@ -76,7 +77,8 @@ class TokenizeCommand : public Command {
 class ConvertCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", args_.model, "HF folder, GGUF file, checkpoint or random:PRESET")
+    app.add_option("--model", args_.model,
+                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
         ->required()
         ->option_text("MODEL");
     app.add_option("--out", args_.out, "folder, or file whose name ends in .gguf")

@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
@@ -250,7 +251,7 @@ absl::Status ApplyNode(TrainConfig& config, const YAML::Node& node, const std::s
           fmt::format("{}: {} takes one value, not a list or nothing", source, key));
     }
     if (!seen->insert(key).second) {
-      return absl::InvalidArgumentError(fmt::format("{}: {} is given twice", source, key));
+      return absl::InvalidArgumentError(fmt::format("{}: {} is given twice", source, Excerpt(key)));
     }
     MW_RETURN_IF_ERROR(SetConfigValue(config, key, entry.second.Scalar(), source));
   }
@@ -351,13 +352,13 @@ absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::stri
     std::vector<std::string> known;
     for (const ConfigField& f : ConfigFields()) known.emplace_back(f.key);
     return absl::NotFoundError(
-        fmt::format("{}: unknown key '{}'{}", source, key, NearestNote(key, known)));
+        fmt::format("{}: unknown key '{}'{}", source, Excerpt(key), NearestNote(key, known)));
   }
   static const auto* const defaults = new TrainConfig();
   const bool may_be_empty = ConfigValue(*defaults, *field).empty();
   if (const char* expected = std::visit(Assign{value, may_be_empty}, field->at(config))) {
     return absl::InvalidArgumentError(
-        fmt::format("{}: {} takes {}, not '{}'", source, key, expected, value));
+        fmt::format("{}: {} takes {}, not '{}'", source, key, expected, Excerpt(value)));
   }
   config.given.emplace(key);
   return absl::OkStatus();
@@ -390,7 +391,7 @@ absl::StatusOr<TrainConfig> LoadConfig(const std::string& file,
     const size_t equals = setting.find('=');
     if (equals == std::string::npos || equals == 0) {
       return absl::InvalidArgumentError(
-          fmt::format("command line: '{}' is not of the form key=value", setting));
+          fmt::format("command line: '{}' is not of the form key=value", Excerpt(setting)));
     }
     MW_RETURN_IF_ERROR(SetConfigValue(config, std::string_view(setting).substr(0, equals),
                                       std::string_view(setting).substr(equals + 1),

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/nn/lm_head.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/compose.h"
@@ -22,7 +23,7 @@ absl::Status LossOptions::Validate() const {
   }
   if (name != "sft") {
     return absl::InvalidArgumentError(
-        fmt::format("loss.name \"{}\" is unknown; it can be sft", name));
+        fmt::format("loss.name \"{}\" is unknown; it can be sft", Excerpt(name)));
   }
   if (!(std::isfinite(z_loss) && z_loss >= 0)) {
     return absl::InvalidArgumentError(fmt::format("loss.z_loss {} must not be negative", z_loss));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/compare.h"
@@ -47,9 +48,9 @@ const std::vector<std::string>& ScheduleNames() {
 absl::Status ScheduleOptions::Validate() const {
   const auto& names = ScheduleNames();
   if (std::find(names.begin(), names.end(), lr_schedule) == names.end()) {
-    return absl::InvalidArgumentError(fmt::format("lr_schedule \"{}\" is unknown{}; it can be {}",
-                                                  lr_schedule, NearestNote(lr_schedule, names),
-                                                  fmt::join(names, ", ")));
+    return absl::InvalidArgumentError(
+        fmt::format("lr_schedule \"{}\" is unknown{}; it can be {}", Excerpt(lr_schedule),
+                    NearestNote(lr_schedule, names), fmt::join(names, ", ")));
   }
   if (!(std::isfinite(learning_rate) && learning_rate >= 0)) {
     return absl::InvalidArgumentError(

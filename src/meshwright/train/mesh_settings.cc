@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/spmd/rule_set.h"
@@ -17,8 +18,9 @@ absl::StatusOr<size_t> Choice(const char* key, const std::string& value,
                               const std::vector<std::string>& known) {
   const auto it = std::ranges::find(known, value);
   if (it != known.end()) return static_cast<size_t>(it - known.begin());
-  return absl::InvalidArgumentError(fmt::format("{} \"{}\" is unknown{}; it can be {}", key, value,
-                                                NearestNote(value, known), fmt::join(known, ", ")));
+  return absl::InvalidArgumentError(fmt::format("{} \"{}\" is unknown{}; it can be {}", key,
+                                                Excerpt(value), NearestNote(value, known),
+                                                fmt::join(known, ", ")));
 }
 
 absl::Status ParseReduceGradients(const std::string& text,
@@ -32,7 +34,7 @@ absl::Status ParseReduceGradients(const std::string& text,
     if (equals == std::string::npos || equals == 0) {
       return absl::InvalidArgumentError(fmt::format(
           "reduce_gradients part \"{}\" is not AXIS=WHEN, as in data=update,fsdp=micro_batch",
-          part));
+          Excerpt(part)));
     }
     MW_ASSIGN_OR_RETURN(const size_t when, Choice("reduce_gradients", part.substr(equals + 1),
                                                   {"micro_batch", "update"}));

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/gguf.h"
@@ -80,7 +81,7 @@ absl::StatusOr<OpenedModel> OpenRandom(const std::string& text) {
       return absl::InvalidArgumentError(
           fmt::format("model {}: the seed \"{}\" is no whole number from 0 to 2^64-1; write "
                       "random:PRESET[:SEED]",
-                      text, rest.substr(colon + 1)));
+                      Excerpt(text), Excerpt(rest.substr(colon + 1))));
     }
     opened.random_seed = *seed;
   }
@@ -142,7 +143,7 @@ absl::StatusOr<OpenedModel> OpenPath(const std::string& path) {
     return absl::NotFoundError(
         fmt::format("no model at {}; a model is a Hugging Face folder, a .gguf file, a checkpoint "
                     "folder or random:PRESET[:SEED] with PRESET one of {}",
-                    path, fmt::join(models::PresetNames(), ", ")));
+                    Excerpt(path), fmt::join(models::PresetNames(), ", ")));
   }
   if (!io::IsDirectory(path)) {
     if (path.ends_with(".safetensors")) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/ops/add.h"
@@ -121,7 +122,7 @@ absl::Status OptimizerOptions::Validate() const {
   }
   if (std::find(names.begin(), names.end(), opt_type) == names.end()) {
     return absl::InvalidArgumentError(fmt::format("opt_type \"{}\" is unknown{}; it can be {}",
-                                                  opt_type, NearestNote(opt_type, names),
+                                                  Excerpt(opt_type), NearestNote(opt_type, names),
                                                   fmt::join(names, ", ")));
   }
   MW_RETURN_IF_ERROR(CheckFraction("adam_b1", adam_b1));
