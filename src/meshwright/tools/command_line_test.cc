@@ -32,10 +32,15 @@ using ::testing::StartsWith;
 TEST_F(CommandLineTest, HelpAndVersion) {
   EXPECT_EQ(Invoke({"--version"}).status, 0);
   EXPECT_THAT(Invoke({"--version"}).out, StartsWith("meshwright "));
-  EXPECT_THAT(Invoke({"--help"}).out, HasSubstr("generate"));
+  const std::string help = Invoke({"--help"}).out;
+  for (const char* said : {"generate", "random:PRESET[:SEED]", "MW_PLUGIN_PATH", "MW_CACHE_DIR",
+                           "XDG_CACHE_HOME", "TF_CPP_MIN_LOG_LEVEL"}) {
+    EXPECT_THAT(help, HasSubstr(said));
+  }
   const Outcome sft = Invoke({"sft", "--help"});
   EXPECT_EQ(sft.status, 0);
-  EXPECT_THAT(sft.out, HasSubstr("Examples:"));
+  EXPECT_THAT(sft.out, AllOf(HasSubstr("Examples:"), HasSubstr("random:PRESET[:SEED]"),
+                             HasSubstr("MW_PLUGIN_PATH")));
   EXPECT_THAT(sft.out, HasSubstr("gradient_accumulation_steps=1"));
   const Outcome grad = Invoke({"inspect", "grad", "--help"});
   EXPECT_EQ(grad.status, 0);
@@ -66,6 +71,40 @@ TEST_F(CommandLineTest, UsageErrorsAreSentences) {
   EXPECT_EQ(error({"sft", "--data", data_}), "error: --model is required");
 }
 
+// Whatever the input is that a message repeats.
+TEST_F(CommandLineTest, MessagesAreShort) {
+  const std::string huge(size_t{1} << 16, 'x');
+  const std::string rows = Write("rows.jsonl", "{\"id\": \"" + huge + "\", \"input_ids\": [3]}\n");
+  Write("key.yaml", huge + ": 3\n");
+  Write("rules.yaml", "logical_axis_rules:\n  - [" + huge + ", []]\n");
+  Write("query.json", "{\"" + huge + "\": 1}");
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {huge},
+           {"inspect", huge},
+           Sft("out", {huge}),
+           Sft("out", {"--" + huge}),
+           Sft("out", {huge + "=3"}),
+           Sft("out", {"steps=" + huge}),
+           Sft("out", {"lr_schedule=" + huge}),
+           Sft("out", {"remat_policy=names:" + huge}),
+           Sft("out", {"shard_mode=" + huge}),
+           Sft("out", {"--device", huge}),
+           Sft("out", {"--mesh", huge}),
+           Sft("out", {"--mesh", huge + "=2"}),
+           Sft("out", {"--rules", huge}),
+           Sft("out", {"--rules", Path("rules.yaml")}),
+           Sft("out", {"--config", Path("key.yaml")}),
+           {"inspect", "rules", "--in", Path("query.json")},
+           {"eval", "--model", huge, "--data", data_},
+           {"eval", "--model", "random:" + huge, "--data", data_},
+           {"eval", "--model", "random:tiny-llama", "--data", huge},
+           {"eval", "--model", "random:tiny-llama", "--data", rows}}) {
+    const Outcome outcome = Invoke(args);
+    EXPECT_EQ(outcome.status, 2) << args[0].substr(0, 20);
+    EXPECT_LT(outcome.err.size(), 4500u) << outcome.err.substr(0, 200);
+  }
+}
+
 TEST_F(CommandLineTest, BadUsage) {
   EXPECT_EQ(Invoke({}).status, 2);
   ExpectBadInput({"sfx"}, "sft");
@@ -91,6 +130,7 @@ TEST_F(CommandLineTest, BadUsage) {
   ExpectBadInput(Sft("out", {"--device", "cpu:2"}), "--mesh data=2");
   ExpectBadInput(Sft("out", {"--rules", "fsdp"}), "pure-fsdp");
   ExpectBadInput(Sft("out", {"--config", Path("none.yaml")}), "none.yaml");
+  ExpectBadInput(Sft("out", {"--restart-update"}), "give --resume too");
   Write("c.yaml", "steps: 3\nbatch_sise: 4\n");
   ExpectBadInput(Sft("out", {"--config", Path("c.yaml")}), "c.yaml:2: ");
   EXPECT_FALSE(fs::exists(Path("out")));

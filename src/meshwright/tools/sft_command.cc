@@ -116,7 +116,8 @@ class PeriodicSink : public train::MetricSink {
 class SftCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", options_.model, "HF folder, GGUF file, checkpoint or random:PRESET")
+    app.add_option("--model", options_.model,
+                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
         ->required()
         ->option_text("MODEL");
     app.add_option("--data", options_.data, "JSONL file; may be given several times")
@@ -127,6 +128,9 @@ class SftCommand : public Command {
         ->option_text("FILE");
     app.add_option("--out", options_.out, "folder of the run")->required()->option_text("DIR");
     app.add_flag("--resume", options_.resume, "continue the newest checkpoint of --out");
+    app.add_flag("--restart-update", options_.restart_update,
+                 "with --resume: an update that was under way begins again from its first "
+                 "micro-batch");
   }
 
   absl::Status Run(const CommandContext& context) override {

@@ -94,6 +94,7 @@ absl::Status WriteState(const std::string& dir, const CheckpointState& state) {
     MW_RETURN_IF_ERROR(io::WriteSafetensors(dir + "/" + kAccumulatorFile, tensors).status());
     json["micro_step_count"] = partial->num_micro_batches;
     json["accumulated_tokens"] = partial->num_tokens;
+    json["update_data_iterator"] = state.update_data_iterator;
   }
   json["step"] = state.engine.step;
   json["num_skipped_steps"] = state.engine.num_skipped_steps;
@@ -160,7 +161,9 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindLatestCheckpoint(
   return found.empty() ? std::optional<FoundCheckpoint>() : found.back();
 }
 
-absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
+absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
+                                               PartialUpdate partial_update) {
+  const bool drop = partial_update == PartialUpdate::kDrop;
   const std::string state_path = dir + "/" + kStateFile;
   if (!io::IsDirectory(dir)) {
     return absl::NotFoundError(fmt::format("{} is no folder, so no checkpoint", dir));
@@ -177,7 +180,12 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
           fmt::format("{} is no checkpoint: its manifest does not list {}", dir, needed));
     }
   }
-  MW_RETURN_IF_ERROR(manifest.Verify(dir));
+  io::Manifest verified;
+  for (const io::FileDigest& file : manifest.files()) {
+    if (drop && file.name == kAccumulatorFile) continue;
+    MW_RETURN_IF_ERROR(verified.Add(file));
+  }
+  MW_RETURN_IF_ERROR(verified.Verify(dir));
 
   MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(state_path));
   MW_ASSIGN_OR_RETURN(const nlohmann::json json, io::ParseJsonObject(text, state_path));
@@ -193,6 +201,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
       PartialStep& partial = state.engine.partial.emplace();
       partial.num_micro_batches = json.at("micro_step_count").get<int64_t>();
       partial.num_tokens = json.at("accumulated_tokens").get<int64_t>();
+      state.update_data_iterator = json.at("update_data_iterator").get<std::string>();
     }
     state.engine.step = json.at("step").get<int64_t>();
     state.engine.num_skipped_steps = json.at("num_skipped_steps").get<int64_t>();
@@ -202,6 +211,10 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir) {
     state.metadata = json.at("metadata").get<std::map<std::string, std::string>>();
   } catch (const nlohmann::json::exception& e) {
     return absl::DataLossError(fmt::format("{}: {}", state_path, JsonErrorText(e.what())));
+  }
+  if (drop && state.engine.partial) {
+    state.engine.partial.reset();
+    state.data_iterator = state.update_data_iterator;
   }
   MW_ASSIGN_OR_RETURN(state.engine.tensors, ReadTensors(dir + "/" + kTensorFile));
   if (state.engine.partial) {

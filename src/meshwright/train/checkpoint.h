@@ -20,6 +20,8 @@ namespace mw::train {
 struct CheckpointState {
   EngineState engine;
   std::string data_iterator;  // data::DataIteratorState::ToJson().dump(); "" = none
+  // Between micro-batches: the same where the update under way began.
+  std::string update_data_iterator;
   uint64_t seed = 0;
   std::string config;  // the resolved config, for people; "" = none
   // Whatever else the caller wants back.
@@ -63,13 +65,22 @@ absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(
 absl::StatusOr<std::optional<FoundCheckpoint>> FindLatestCheckpoint(
     const std::string& run_dir, std::vector<std::string>* notes = nullptr);
 
+enum class PartialUpdate {
+  kContinue,
+  // What the update under way has accumulated is neither read nor verified: the state is that
+  // of the last whole update, and data_iterator is update_data_iterator, which is "" where the
+  // checkpoint is not between micro-batches.
+  kDrop,
+};
+
 // Reads a checkpoint's state after comparing every file with its checksum. The
 // weights are those of the same folder, opened as a model. Never falls back to
 // something else.
 //
 // Errors: NotFound for a folder that is no checkpoint; DataLoss naming file, tensor and
 // reason for one that is damaged; Unimplemented for a later format.
-absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir);
+absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
+                                               PartialUpdate partial = PartialUpdate::kContinue);
 
 }  // namespace mw::train
 

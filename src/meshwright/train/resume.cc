@@ -22,6 +22,14 @@ constexpr const char* kStateKeys[] = {"opt_type", "sgd_momentum", "skip_step_on_
 constexpr const char* kDataKeys[] = {"shuffle",           "seed",           "packing",
                                      "max_target_length", "loss_on_prompt", "skip_malformed"};
 
+// Those that decide what a micro-batch adds to its update, and how many there are, beside
+// kDataKeys, which no continuation may change. What only the update itself reads may change,
+// and so may the mesh and whatever changes no more than the order of sums.
+constexpr const char* kUpdateKeys[] = {
+    "batch_size",      "gradient_accumulation_steps", "pad_first", "loss.name",
+    "loss.z_loss",     "loss.label_smoothing",        "dtype",     "weight_dtype",
+    "matmul_precision"};
+
 const ConfigField& Field(std::string_view key) {
   for (const ConfigField& field : ConfigFields()) {
     if (field.key == key) return field;
@@ -125,6 +133,23 @@ absl::Status CheckSameState(const SavedRun& saved, const std::optional<TrainConf
       fmt::join(difference.saved, " "), saved.model.path));
 }
 
+// Gradients of one update that were computed in different ways are no gradient of anything.
+absl::Status CheckSameUpdate(const SavedRun& saved, const std::optional<TrainConfig>& saved_config,
+                             const TrainConfig& config, const std::string& out) {
+  if (!saved.state.engine.partial || !saved_config) return absl::OkStatus();
+  const Difference difference =
+      Differences(config, *saved_config, kUpdateKeys,
+                  [](const TrainConfig&, const TrainConfig&) { return true; });
+  if (difference.asked.empty()) return absl::OkStatus();
+  const int64_t begun = saved.state.engine.partial->num_micro_batches;
+  return absl::FailedPreconditionError(fmt::format(
+      "the run in {} has accumulated {} micro-batch{} of an update with {}, to which those with {} "
+      "do not add: resume with {}, or give --restart-update with --resume to begin that update "
+      "again",
+      out, begun, begun == 1 ? "" : "es", fmt::join(difference.saved, " "),
+      fmt::join(difference.asked, " "), fmt::join(difference.saved, " ")));
+}
+
 // Settings that a resumed run may change are told: those that were not repeated are the
 // defaults again.
 void NoteChangedSettings(const std::optional<TrainConfig>& saved_config, const TrainConfig& config,
@@ -162,7 +187,7 @@ absl::Status OfferOlder(const absl::Status& damage, const std::vector<FoundCheck
 }  // namespace
 
 absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel& asked,
-                                      const TrainConfig& config,
+                                      const TrainConfig& config, PartialUpdate partial,
                                       const std::function<void(std::string_view)>& note) {
   std::vector<std::string> notes;
   MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(out, &notes));
@@ -173,10 +198,24 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
         out));
   }
   SavedRun saved;
-  absl::StatusOr<CheckpointState> state = LoadCheckpoint(found.back().dir);
-  if (absl::IsDataLoss(state.status())) return OfferOlder(state.status(), found);
+  const std::string& newest = found.back().dir;
+  absl::StatusOr<CheckpointState> state = LoadCheckpoint(newest, partial);
+  if (absl::IsDataLoss(state.status())) {
+    if (!LoadCheckpoint(newest, PartialUpdate::kDrop).ok()) {
+      return OfferOlder(state.status(), found);
+    }
+    return absl::DataLossError(fmt::format(
+        "{}; it holds only what the update under way had accumulated, and the rest of {} is whole: "
+        "give --restart-update with --resume to begin that update again",
+        std::string(state.status().message()), newest));
+  }
   if (!state.ok()) return state.status();
   saved.state = *std::move(state);
+  if (partial == PartialUpdate::kDrop) {
+    note(saved.state.update_data_iterator.empty()
+             ? fmt::format("no update was under way in {}: there is none to begin again", newest)
+             : fmt::format("the update that was under way in {} begins again", newest));
+  }
   MW_ASSIGN_OR_RETURN(saved.model, OpenModel(found.back().dir));
   MW_RETURN_IF_ERROR(CheckSameModel(asked.config, saved.model.config, found.back().dir));
   const auto origin = saved.state.metadata.find("model");
@@ -185,6 +224,7 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
   }
   const std::optional<TrainConfig> saved_config = SavedConfig(saved.state);
   MW_RETURN_IF_ERROR(CheckSameState(saved, saved_config, config, out));
+  MW_RETURN_IF_ERROR(CheckSameUpdate(saved, saved_config, config, out));
   NoteChangedSettings(saved_config, config, note);
   return saved;
 }

@@ -21,14 +21,17 @@ struct SavedRun {
 
 // The newest checkpoint of the run in `out`, whole and fit to be continued with the
 // model `asked` and with `config`. `note` hears of folders that were passed over, and of
-// settings that are not the run's.
+// settings that are not the run's. With `partial` kDrop an update that was under way begins
+// again.
 //
 // Errors: FailedPrecondition without a checkpoint, and when the model, the seed of a
 // random: model or a setting that gives the optimizer state its shape is another than
-// the run's, with both values; DataLoss for a damaged checkpoint, with the newest older
-// one that is whole and how to continue that.
+// the run's, with both values, also when an update is under way and a setting that its
+// micro-batches depend on is another; DataLoss for a damaged checkpoint, with how to continue
+// it without what its update has accumulated where that is the damage, else with the newest
+// older one that is whole and how to continue that.
 absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel& asked,
-                                      const TrainConfig& config,
+                                      const TrainConfig& config, PartialUpdate partial,
                                       const std::function<void(std::string_view)>& note);
 
 // The error of a saved position that does not fit the data, with the settings that

@@ -81,6 +81,16 @@ absl::Status CheckOutFolder(const std::string& out, bool resume) {
   return CheckWritable(out);
 }
 
+// What is no file would be read without an end, or not be there afterwards.
+absl::Status CheckMetricsFile(const std::string& out) {
+  const std::string path = out + "/metrics.jsonl";
+  std::error_code error;
+  if (!fs::exists(path, error) || fs::is_regular_file(path, error)) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "{} is no regular file, so the records of the run cannot be continued in it: remove it",
+      path));
+}
+
 // Checkpoints and settings are JSON and YAML: text that cannot be in them is refused before
 // there is something to lose.
 absl::Status CheckUtf8(const char* what, const std::string& text) {
@@ -101,6 +111,10 @@ class SftRun {
 
   absl::StatusOr<SftResult> Run(const std::atomic<bool>& stop) {
     MW_RETURN_IF_ERROR(CheckUtf8("--model", options_.model));
+    if (options_.restart_update && !options_.resume) {
+      return absl::InvalidArgumentError(
+          "--restart-update begins an update of a saved run again: give --resume too");
+    }
     MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, options_.resume));
     MW_ASSIGN_OR_RETURN(const OpenedModel asked, OpenModel(options_.model));
     config_.AdaptTo(asked.config);
@@ -108,7 +122,10 @@ class SftRun {
     std::optional<SavedRun> saved;
     if (options_.resume) {
       if (io::IsDirectory(options_.out)) MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
+      MW_RETURN_IF_ERROR(CheckMetricsFile(options_.out));
       MW_ASSIGN_OR_RETURN(saved, OpenSavedRun(options_.out, asked, config_,
+                                              options_.restart_update ? PartialUpdate::kDrop
+                                                                      : PartialUpdate::kContinue,
                                               [this](std::string_view note) { Note(note); }));
       const int64_t step = saved->state.engine.step;
       result_.first_step = result_.last_step = step;
@@ -166,16 +183,23 @@ class SftRun {
     MW_ASSIGN_OR_RETURN(std::unique_ptr<data::DataIterator> source,
                         data::DataIterator::Create(dataset_, config_.data));
     if (saved != nullptr) {
-      const auto json = nlohmann::json::parse(saved->data_iterator, nullptr, false);
-      if (json.is_discarded()) {
-        return absl::DataLossError("the checkpoint has no position in the data");
-      }
-      MW_ASSIGN_OR_RETURN(const data::DataIteratorState state,
-                          data::DataIteratorState::FromJson(json));
+      MW_ASSIGN_OR_RETURN(const data::DataIteratorState state, ParsePosition(saved->data_iterator));
       MW_RETURN_IF_ERROR(ExplainOtherData(source->Restore(state), *saved, config_));
+    }
+    update_position_ = source->state();
+    if (saved != nullptr && saved->engine.partial) {
+      MW_ASSIGN_OR_RETURN(update_position_, ParsePosition(saved->update_data_iterator));
     }
     MW_ASSIGN_OR_RETURN(batches_, data::Prefetch(std::move(source), kPrefetchedBatches));
     return absl::OkStatus();
+  }
+
+  static absl::StatusOr<data::DataIteratorState> ParsePosition(const std::string& text) {
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (json.is_discarded()) {
+      return absl::DataLossError("the checkpoint has no position in the data");
+    }
+    return data::DataIteratorState::FromJson(json);
   }
 
   absl::Status Train(const std::atomic<bool>& stop) {
@@ -193,7 +217,7 @@ class SftRun {
       }
       if (NeedsMicroBatch()) break;
       MW_RETURN_IF_ERROR(engine_->Update());
-      position_ = batches_->state();
+      position_ = update_position_ = batches_->state();
       // Only once the first step is known to have succeeded may files appear.
       MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(!opened));
       if (!opened) MW_RETURN_IF_ERROR(OpenOutput(first_step));
@@ -274,6 +298,7 @@ class SftRun {
     CheckpointState state;
     MW_ASSIGN_OR_RETURN(state.engine, engine_->State());
     state.data_iterator = position_.ToJson().dump();
+    if (state.engine.partial) state.update_data_iterator = update_position_.ToJson().dump();
     state.seed = config_.data.seed;
     state.config = ConfigToYaml(config_);
     state.metadata["model"] = options_.model;
@@ -310,8 +335,9 @@ class SftRun {
   std::shared_ptr<const data::Dataset> dataset_;
   std::shared_ptr<const data::Dataset> eval_dataset_;
   std::unique_ptr<data::BatchIterator> batches_;
-  // In the data, after the last update.
+  // In the data: of the next micro-batch to be saved, and where its update began.
   data::DataIteratorState position_;
+  data::DataIteratorState update_position_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<MetricsRecorder> recorder_;
   // From the start of the process to its first step, in the record of that step.

@@ -30,6 +30,8 @@ struct SftOptions {
   std::string out;
   // Continue the newest checkpoint of `out`, which then must have one.
   bool resume = false;
+  // With `resume`: an update that was under way begins again, without what it had accumulated.
+  bool restart_update = false;
   // Where the console's metrics go besides the files of `out`; may make nothing.
   std::function<std::unique_ptr<MetricSink>(int64_t total_steps)> make_console_sink;
   // Told one sentence at a time what a user should know.

@@ -286,6 +286,101 @@ TEST_F(SftTest, AStopInsideAnUpdateKeepsItsMicroBatches) {
   }
 }
 
+TEST_F(SftTest, WhatAnUpdateSumsIsNotMixed) {
+  config_.gradient_accumulation_steps = 3;
+  options_.out = dir_ + "/straight";
+  ASSERT_TRUE(Run(2, false).ok());
+  options_.out = dir_ + "/stopped";
+  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch) {
+    stop_ = step == 1 && micro_batch == 1;
+  };
+  const auto stopped = Run(2, false);
+  ASSERT_TRUE(stopped.ok() && stopped->stopped) << stopped.status();
+  options_.before_micro_batch = nullptr;
+  stop_ = false;
+  const TrainConfig saved = config_;
+  const auto refused = [&](const std::string& key, const std::string& value) {
+    config_ = saved;
+    EXPECT_TRUE(SetConfigValue(config_, key, value, "test").ok());
+    const absl::Status status = Run(2, true).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused("batch_size", "1"),
+              HasSubstr("has accumulated 2 micro-batches of an update with batch_size=2, to which "
+                        "those with batch_size=1 do not add: resume with batch_size=2, or give "
+                        "--restart-update with --resume"));
+  for (const auto& [key, value] : {std::pair<const char*, const char*>{"loss.z_loss", "0.001"},
+                                   {"gradient_accumulation_steps", "2"},
+                                   {"pad_first", "true"},
+                                   {"dtype", "bf16"},
+                                   {"weight_dtype", "bf16"},
+                                   {"matmul_precision", "highest"}}) {
+    EXPECT_THAT(refused(key, value),
+                AllOf(HasSubstr(std::string(key) + "=" + value + " do not add"),
+                      HasSubstr("or give --restart-update with --resume")));
+  }
+
+  // Damage that only the sum has.
+  config_ = saved;
+  const std::string folder = options_.out + "/checkpoints/1";
+  fs::resize_file(folder + "/accumulator.safetensors", 100);
+  const absl::Status damaged = Run(2, true).status();
+  EXPECT_EQ(damaged.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(damaged.message()),
+              AllOf(HasSubstr("accumulator.safetensors has 100 bytes"),
+                    HasSubstr("the rest of " + folder + " is whole: give --restart-update")));
+
+  // The way out: the update is made of the same rows as if there had been no stop, and when
+  // that is stopped as well, again.
+  options_.restart_update = true;
+  options_.before_micro_batch = [&](int64_t, int64_t) { stop_ = true; };
+  ASSERT_TRUE(Run(2, true).ok());
+  EXPECT_THAT(notes_, HasSubstr("begins again"));
+  options_.before_micro_batch = nullptr;
+  stop_ = false;
+  const auto restarted = Run(2, true);
+  ASSERT_TRUE(restarted.ok()) << restarted.status();
+  EXPECT_EQ(restarted->last_step, 2);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "engine_state.json"}) {
+    EXPECT_EQ(*io::ReadFile(dir_ + "/straight/checkpoints/2/" + file),
+              *io::ReadFile(dir_ + "/stopped/checkpoints/2/" + file))
+        << file;
+  }
+}
+
+// What only the update reads, where things lie and what is written may change inside one.
+TEST_F(SftTest, AnUpdateUnderWayMayEndWithOtherSettings) {
+  config_.gradient_accumulation_steps = 2;
+  options_.before_micro_batch = [&](int64_t, int64_t) { stop_ = true; };
+  ASSERT_TRUE(Run(1, false).ok());
+  options_.before_micro_batch = nullptr;
+  stop_ = false;
+  config_.engine.schedule.learning_rate = 1e-3;
+  config_.engine.gradient_clipping_threshold = 0.5;
+  config_.engine.loss.head_chunk_tokens = 8;
+  config_.log_period = 2;
+  config_.tensorboard = false;
+  const auto resumed = Run(1, true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->last_step, 1);
+  // Whole checkpoints have nothing to restart.
+  options_.restart_update = true;
+  ASSERT_TRUE(Run(2, true).ok());
+  EXPECT_THAT(notes_, HasSubstr("there is none to begin again"));
+}
+
+TEST_F(SftTest, MetricsThatAreNoFileAreRefused) {
+  ASSERT_TRUE(Run(1, false).ok());
+  fs::remove(options_.out + "/metrics.jsonl");
+  fs::create_symlink("/dev/full", options_.out + "/metrics.jsonl");
+  const absl::Status refused = Run(2, true).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("metrics.jsonl is no regular file"));
+  fs::remove(options_.out + "/metrics.jsonl");
+  EXPECT_TRUE(Run(2, true).ok());
+}
+
 TEST_F(SftTest, AStopInsideTheFirstUpdateKeepsItToo) {
   config_.gradient_accumulation_steps = 3;
   options_.before_micro_batch = [&](int64_t, int64_t) { stop_ = true; };
