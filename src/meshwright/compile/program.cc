@@ -20,25 +20,28 @@ void SetInterface(Program& program, const graph::Graph& global) {
   }
 }
 
-std::string InterfaceText(const Program& program) {
+}  // namespace
+
+std::string Program::SpecsText() const {
+  if (placed != nullptr) return placed->ToString();
+  if (!automatic) return "";
   std::string text;
-  for (const ProgramInput& input : program.inputs) {
+  for (const ProgramInput& input : inputs) {
     text += fmt::format("input {} {}\n", input.name, input.type.ToString());
   }
-  for (const ProgramOutput& output : program.outputs) {
+  for (const ProgramOutput& output : outputs) {
     text += fmt::format("output {} {}\n", output.name, output.type.ToString());
   }
   return text;
 }
-
-}  // namespace
 
 absl::StatusOr<Program> BuildProgram(const std::string& name,
                                      const std::function<Boundary(graph::Graph&)>& build,
                                      const PartitionOptions& partition,
                                      std::set<std::string>* notes) {
   try {
-    graph::Graph graph;
+    const auto owned = std::make_shared<graph::Graph>();
+    graph::Graph& graph = *owned;
     Boundary boundary = build(graph);
     graph.Verify();
     boundary.inputs.resize(graph.parameters().size());
@@ -57,13 +60,13 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     options.notes = notes;
     if (partition.mesh.empty()) {
       program.stablehlo = LowerToStableHlo(graph, name);
-      program.graph_text = graph.ToString();
+      program.graph = owned;
       SetInterface(program, graph);
     } else if (partition.automatic) {
       const ShardyAnnotations annotations = Annotate(graph, options);
       program.automatic = true;
       program.stablehlo = LowerToShardy(graph, name, annotations);
-      program.graph_text = graph.ToString();
+      program.graph = owned;
       SetInterface(program, graph);
       for (size_t i = 0; i < program.inputs.size(); ++i) {
         program.inputs[i].type.spec = annotations.inputs[i];
@@ -71,7 +74,6 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       for (size_t i = 0; i < program.outputs.size(); ++i) {
         program.outputs[i].type.spec = annotations.outputs[i];
       }
-      program.specs_text = InterfaceText(program);
     } else {
       spmd::PartitionedProgram partitioned = spmd::Partition(graph, options);
       if (partition.prefetch_gathers) {
@@ -79,12 +81,12 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
         partitioned.local.graph->Verify();
       }
       const graph::Graph& local = *partitioned.local.graph;
-      program.specs_text = partitioned.placed->ToString();
       program.has_coordinates = partitioned.local.has_coordinates;
       program.census = spmd::TakeCensus(local);
       program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices());
-      program.graph_text = local.ToString();
       SetInterface(program, *partitioned.placed);
+      program.graph = std::move(partitioned.local.graph);
+      program.placed = std::move(partitioned.placed);
     }
     return program;
   } catch (const GraphError& error) {

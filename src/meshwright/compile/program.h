@@ -3,6 +3,7 @@
 #define MESHWRIGHT_COMPILE_PROGRAM_H_
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,11 +38,10 @@ struct Program {
   std::string stablehlo;
   Mesh mesh;
   bool automatic = false;
-  // The graph of `stablehlo` as text, before lowering, and the global one with every
-  // sharding in it (empty on one device; with `automatic` a line for each input and
-  // output), for people.
-  std::string graph_text;
-  std::string specs_text;
+  // What `stablehlo` was lowered from, and the global graph with every sharding in it;
+  // null on one device and with `automatic`.
+  std::shared_ptr<const graph::Graph> graph;
+  std::shared_ptr<const graph::Graph> placed;
   std::vector<ProgramInput> inputs;
   // After `inputs` the program takes one more argument: s32[axes of the mesh], the
   // coordinates of the device.
@@ -49,6 +49,10 @@ struct Program {
   std::vector<ProgramOutput> outputs;
   // Unknown, and so empty, with `automatic`: XLA places the collectives.
   spmd::Census census;
+
+  // The shardings for people: the text of `placed`, with `automatic` a line for each input
+  // and output, on one device nothing.
+  std::string SpecsText() const;
 };
 
 // How the graphs of a run are partitioned.
