@@ -5,6 +5,7 @@
 #include "meshwright/base/status_macros.h"
 #include "meshwright/compile/lower.h"
 #include "meshwright/core/shards.h"
+#include "meshwright/graph_testing/evaluator.h"
 #include "meshwright/runtime/buffer.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/executable.h"
@@ -42,6 +43,32 @@ HostTensor SplitInput(const HostTensor& whole, const TensorType& type, const Mes
   return scaled.ConvertTo(type.dtype);
 }
 
+absl::StatusOr<spmd::PartitionedProgram> TryPartition(const graph::Graph& graph,
+                                                      const spmd::PropagateOptions& options) {
+  try {
+    return spmd::Partition(graph, options);
+  } catch (const GraphError& error) {
+    return error.ToStatus();
+  }
+}
+
+// The arguments of `device`.
+std::vector<HostTensor> Arguments(const spmd::PartitionedProgram& program,
+                                  const std::vector<HostTensor>& inputs, const Mesh& mesh,
+                                  int64_t device) {
+  std::vector<HostTensor> parts;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    parts.push_back(SplitInput(inputs[i], program.placed->parameters()[i].type(), mesh, device));
+  }
+  if (program.local.has_coordinates) {
+    const std::vector<int64_t> place = mesh.Coordinates(device);
+    const std::vector<int32_t> values(place.begin(), place.end());
+    parts.push_back(
+        HostTensor::From<int32_t>(DType::kS32, {static_cast<int64_t>(values.size())}, values));
+  }
+  return parts;
+}
+
 }  // namespace
 
 absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
@@ -50,12 +77,7 @@ absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
   MW_CHECK(inputs.size() == graph.parameters().size());
   const Mesh& mesh = options.mesh;
   const int64_t num_devices = mesh.num_devices();
-  spmd::PartitionedProgram program;
-  try {
-    program = spmd::Partition(graph, options);
-  } catch (const GraphError& error) {
-    return error.ToStatus();
-  }
+  MW_ASSIGN_OR_RETURN(const spmd::PartitionedProgram program, TryPartition(graph, options));
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestMeshClient());
   runtime::CompileOptions compile;
   compile.num_partitions = num_devices;
@@ -72,17 +94,7 @@ absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
   std::vector<std::vector<runtime::Buffer>> buffers(static_cast<size_t>(num_devices));
   std::vector<std::vector<runtime::Buffer*>> args(static_cast<size_t>(num_devices));
   for (int64_t d = 0; d < num_devices; ++d) {
-    std::vector<HostTensor> parts;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      parts.push_back(SplitInput(inputs[i], program.placed->parameters()[i].type(), mesh, d));
-    }
-    if (program.local.has_coordinates) {
-      const std::vector<int64_t> place = mesh.Coordinates(d);
-      const std::vector<int32_t> values(place.begin(), place.end());
-      parts.push_back(
-          HostTensor::From<int32_t>(DType::kS32, {static_cast<int64_t>(values.size())}, values));
-    }
-    for (const HostTensor& part : parts) {
+    for (const HostTensor& part : Arguments(program, inputs, mesh, d)) {
       MW_ASSIGN_OR_RETURN(runtime::Buffer buffer, client->Upload(part, static_cast<int>(d)));
       buffers[d].push_back(std::move(buffer));
     }
@@ -100,6 +112,29 @@ absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
       parts.push_back(std::move(part));
     }
     run.outputs.push_back(FromShards(parts, type, mesh));
+  }
+  return run;
+}
+
+absl::StatusOr<PartitionedRun> EvaluatePartitioned(const graph::Graph& graph,
+                                                   const std::vector<HostTensor>& inputs,
+                                                   const spmd::PropagateOptions& options) {
+  MW_CHECK(inputs.size() == graph.parameters().size());
+  const Mesh& mesh = options.mesh;
+  MW_ASSIGN_OR_RETURN(const spmd::PartitionedProgram program, TryPartition(graph, options));
+  std::vector<DeviceTensors> arguments(program.local.graph->parameters().size());
+  for (int64_t d = 0; d < mesh.num_devices(); ++d) {
+    const std::vector<HostTensor> parts = Arguments(program, inputs, mesh, d);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      arguments[i].push_back(std::make_shared<const ExactTensor>(ToExact(parts[i])));
+    }
+  }
+  MW_ASSIGN_OR_RETURN(const std::vector<DeviceTensors> results,
+                      Evaluate(*program.local.graph, arguments, mesh.num_devices()));
+  PartitionedRun run;
+  run.census = spmd::TakeCensus(*program.local.graph);
+  for (size_t i = 0; i < results.size(); ++i) {
+    run.outputs.push_back(WholeOf(results[i], program.placed->outputs()[i].type(), mesh));
   }
   return run;
 }

@@ -1,4 +1,5 @@
-// RunPartitioned: partitions a graph and runs it on virtual devices, for tests.
+// RunPartitioned: partitions a graph and runs it on virtual devices or on the evaluator, for
+// tests.
 #ifndef MESHWRIGHT_GRAPH_TESTING_RUN_PARTITIONED_H_
 #define MESHWRIGHT_GRAPH_TESTING_RUN_PARTITIONED_H_
 
@@ -28,6 +29,13 @@ struct PartitionedRun {
 absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
                                               const std::vector<HostTensor>& inputs,
                                               const spmd::PropagateOptions& options);
+
+// The same on the evaluator, see evaluator.h: floats of the outputs are f64, whatever their
+// dtype is.
+// Errors: the partitioner's and the evaluator's.
+absl::StatusOr<PartitionedRun> EvaluatePartitioned(const graph::Graph& graph,
+                                                   const std::vector<HostTensor>& inputs,
+                                                   const spmd::PropagateOptions& options);
 
 }  // namespace mw
 

@@ -1,5 +1,5 @@
-// MeshCase: one way to train a tiny model over a mesh, and whether it gives the numbers
-// of one device.
+// MeshCase: one way to train a tiny model over a mesh, all of them, and whether one gives
+// the numbers of one device. mesh_evaluated_for_test.h and mesh_on_devices_for_test.h train.
 #ifndef MESHWRIGHT_TRAIN_MESH_CASE_FOR_TEST_H_
 #define MESHWRIGHT_TRAIN_MESH_CASE_FOR_TEST_H_
 
@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -19,7 +18,7 @@
 #include <vector>
 
 #include "meshwright/base/status_macros.h"
-#include "meshwright/graph_testing/run_partitioned.h"
+#include "meshwright/spmd/rule_set.h"
 #include "meshwright/train/mesh_settings.h"
 #include "meshwright/train/tiny_engine_for_test.h"
 
@@ -38,6 +37,8 @@ struct MeshCase {
   std::string gather_parameters = "layer";
   std::string reduce_gradients;
   bool shard_optimizer_over_data = false;
+  bool fsdp_prefetch = false;
+  std::string embed_grad;  // the mesh axis of that rule, or "": no rule
 
   friend bool operator==(const MeshCase&, const MeshCase&) = default;
 };
@@ -75,7 +76,9 @@ inline const std::vector<MeshCaseField>& MeshCaseFields() {
       Field("scan_layers", &MeshCase::scan_layers),
       Field("gather_parameters", &MeshCase::gather_parameters),
       Field("reduce_gradients", &MeshCase::reduce_gradients),
-      Field("shard_optimizer_over_data", &MeshCase::shard_optimizer_over_data)};
+      Field("shard_optimizer_over_data", &MeshCase::shard_optimizer_over_data),
+      Field("fsdp_prefetch", &MeshCase::fsdp_prefetch),
+      Field("embed_grad", &MeshCase::embed_grad)};
   return *fields;
 }
 
@@ -137,11 +140,19 @@ inline bool IsLegal(const MeshCase& c) {
   if (c.rules == "pure-dp") mesh = has("data") && !has("fsdp") && !has("tensor");
   if (c.rules == "pure-fsdp") mesh = has("fsdp") && !has("data") && !has("tensor");
   if (c.rules == "tp") mesh = !has("fsdp");
+  if (c.rules == "fsdp-vocab") mesh = has("fsdp");
   if (c.rules == "tp-sequence") mesh = has("tensor");
   if (!mesh || c.num_heads % c.num_kv_heads != 0) return false;
   if (c.gather_parameters != "layer" && !has("fsdp")) return false;
   for (const char* axis : {"data", "fsdp"}) {
     if (c.reduce_gradients.find(axis) != std::string::npos && !has(axis)) return false;
+  }
+  if (c.fsdp_prefetch && (!has("fsdp") || !c.scan_layers || c.gather_parameters != "layer")) {
+    return false;
+  }
+  if (!c.embed_grad.empty() && (c.embed_grad != "data" || !has("data") ||
+                                c.reduce_gradients.find("data=micro_batch") != std::string::npos)) {
+    return false;
   }
   return !c.shard_optimizer_over_data || (has("data") && !has("fsdp"));
 }
@@ -149,7 +160,7 @@ inline bool IsLegal(const MeshCase& c) {
 // Every case of the matrix: meshes of 2, 4, 8, 2 x 2, 2 x 4 and 2 x 2 x 2 devices with
 // data, fsdp and tensor in every assignment, the rule sets that fit, both families, one
 // micro-batch and four, loops over layers and none, sizes that tensor divides and not; and
-// the settings that say when weights and gradients travel.
+// the settings that say when and how weights and gradients travel.
 inline std::vector<MeshCase> AllMeshCases() {
   const std::vector<std::string> names = {"data", "fsdp", "tensor"};
   std::vector<std::string> meshes;
@@ -168,14 +179,14 @@ inline std::vector<MeshCase> AllMeshCases() {
 
   std::vector<MeshCase> cases;
   const auto add = [&](const MeshCase& c) {
-    if (!IsLegal(c)) return;
     for (const char* family : {"llama", "qwen3"}) {
       for (const bool scan : {true, false}) {
         for (const int64_t micro_batches : {1, 4}) {
-          MeshCase& added = cases.emplace_back(c);
+          MeshCase added = c;
           added.family = family;
           added.scan_layers = scan;
           added.num_micro_batches = micro_batches;
+          if (IsLegal(added)) cases.push_back(std::move(added));
         }
       }
     }
@@ -183,7 +194,8 @@ inline std::vector<MeshCase> AllMeshCases() {
   for (const std::string& mesh : meshes) {
     MeshCase c;
     c.mesh = mesh;
-    for (const char* rules : {"default", "pure-dp", "pure-fsdp", "tp", "tp-sequence"}) {
+    for (const char* rules :
+         {"default", "pure-dp", "pure-fsdp", "fsdp-vocab", "tp", "tp-sequence"}) {
       c.rules = rules;
       add(c);
       if (AxisSize(c, "tensor") == 1) continue;
@@ -200,14 +212,34 @@ inline std::vector<MeshCase> AllMeshCases() {
     for (const char* gather : {"layer", "micro_batch", "update"}) {
       for (const char* reduce :
            {"", "fsdp=update", "data=micro_batch", "fsdp=update,data=update"}) {
-        MeshCase timed = c;
-        timed.gather_parameters = gather;
-        timed.reduce_gradients = reduce;
-        if (!(timed == c)) add(timed);
+        for (const bool prefetch : {false, true}) {
+          for (const char* embed_grad : {"", "data"}) {
+            MeshCase timed = c;
+            timed.gather_parameters = gather;
+            timed.reduce_gradients = reduce;
+            timed.fsdp_prefetch = prefetch;
+            timed.embed_grad = embed_grad;
+            if (!(timed == c)) add(timed);
+          }
+        }
       }
     }
-    c.shard_optimizer_over_data = true;
-    add(c);
+    // Where each rule set has its gathers and its gradients.
+    for (const char* rules : {"pure-dp", "pure-fsdp", "fsdp-vocab", "tp", "tp-sequence"}) {
+      MeshCase travels = c;
+      travels.rules = rules;
+      travels.fsdp_prefetch = true;
+      add(travels);
+      travels.fsdp_prefetch = false;
+      travels.embed_grad = "data";
+      add(travels);
+    }
+    for (const char* embed_grad : {"", "data"}) {
+      MeshCase zero1 = c;
+      zero1.shard_optimizer_over_data = true;
+      zero1.embed_grad = embed_grad;
+      add(zero1);
+    }
   }
   return cases;
 }
@@ -242,11 +274,15 @@ inline data::Batch RaggedBatch(const MeshCase& c, int m) {
   return b;
 }
 
+// What one update did.
 struct MeshNumbers {
-  std::vector<std::string> names;
-  GradientReadout read;
-  StepMetrics step;
-  std::vector<HostTensor> change;  // of the weights by one update of SGD
+  std::vector<std::string> names;              // of the weights
+  std::vector<std::vector<double>> gradients;  // the sums over the denominator
+  std::vector<std::vector<double>> change;     // of the weights, by SGD with a rate of 1
+  double denominator = 0;
+  double loss = 0;           // of what was accumulated
+  double reported_loss = 0;  // by the update
+  double grad_norm = 0;      // likewise
 };
 
 inline models::ModelConfig ConfigOf(const MeshCase& c) {
@@ -265,10 +301,7 @@ inline models::ModelConfig ConfigOf(const MeshCase& c) {
   return config;
 }
 
-// Trains one update. `learn_more` adds a token to what the first batch learns: another
-// training, for controls.
-inline absl::StatusOr<MeshNumbers> TrainMeshCase(const MeshCase& c, bool replicate,
-                                                 bool learn_more = false) {
+inline absl::StatusOr<EngineOptions> OptionsOf(const MeshCase& c, bool replicate) {
   EngineOptions options = TestOptions();
   options.optimizer.opt_type = "sgd";
   // With a rate of 1 the change of a weight is the gradient that reached it.
@@ -282,98 +315,107 @@ inline absl::StatusOr<MeshNumbers> TrainMeshCase(const MeshCase& c, bool replica
   settings.gather_parameters = c.gather_parameters;
   settings.reduce_gradients = c.reduce_gradients;
   settings.shard_optimizer_over_data = c.shard_optimizer_over_data;
+  settings.fsdp_prefetch = c.fsdp_prefetch;
   settings.sharding_fallback = replicate ? "replicate" : "error";
   settings.check_replicas = true;
   if (c.shard_optimizer_over_data) options.optimizer.sgd_momentum = 0.5;
   MW_ASSIGN_OR_RETURN(options.mesh, settings.Resolve(0));
-  MW_ASSIGN_OR_RETURN(const std::unique_ptr<models::Model> model, models::CreateModel(ConfigOf(c)));
-  MW_ASSIGN_OR_RETURN(const auto client, TestMeshClient());
-  const std::vector<HostTensor> before = RandomParams(*model, options);
-  MW_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                      Engine::Create(client, SharedTestCache(), model.get(), before, options));
-  for (int m = 0; m < c.num_micro_batches; ++m) {
-    data::Batch batch = RaggedBatch(c, m);
-    if (learn_more && m == 0) {
-      auto mask = batch.loss_mask.mutable_as<float>();
-      const auto masked = std::ranges::find(mask, 0.0f);
-      *masked = 1.0f;
-    }
-    MW_RETURN_IF_ERROR(engine->FwdBwd(batch));
+  if (!c.embed_grad.empty()) {
+    std::vector<spmd::LogicalRule> rules = options.mesh.partition.rules.rules();
+    rules.push_back({"embed_grad", {c.embed_grad}});
+    options.mesh.partition.rules = spmd::LogicalRules(std::move(rules));
   }
-  MeshNumbers numbers;
-  for (const nn::ParamSpec& spec : engine->params()) numbers.names.push_back(spec.name);
-  MW_ASSIGN_OR_RETURN(numbers.read, engine->ReadGradients());
-  MW_RETURN_IF_ERROR(engine->Update());
-  MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine->TakeMetrics(true));
-  numbers.step = metrics.back();
-  MW_ASSIGN_OR_RETURN(numbers.change, engine->Params());
-  for (size_t i = 0; i < before.size(); ++i) {
-    for (int64_t k = 0; k < before[i].num_elements(); ++k) {
-      numbers.change[i].mutable_as<float>()[k] -= before[i].as<float>()[k];
-    }
-  }
-  return numbers;
+  return options;
 }
 
-// The first difference in words, or "".
-inline std::string Difference(const MeshNumbers& actual, const MeshNumbers& expected) {
-  constexpr double kTolerance = 1e-5;
-  // A weight of 0.2 is stored to 2^-27, and gradients are some 2^-6: the change of a
-  // tensor adds that rounding to the gradient's own.
-  constexpr double kChangeTolerance = 2e-5;
-  const auto differs = [](const char* what, double x, double y) -> std::string {
-    if (std::abs(x - y) <= kTolerance * std::abs(y)) return "";
-    return fmt::format("{} is {:.8g}, on one device {:.8g}", what, x, y);
+// A way to train one update of a case.
+struct MeshTrainer {
+  std::string name;
+  // `replicate` keeps whole what does not divide. `learn_more` adds a token to what the
+  // first batch learns: another training, for controls.
+  std::function<absl::StatusOr<MeshNumbers>(const MeshCase&, bool replicate, bool learn_more)>
+      train;
+  // Of sums and of each gradient (2-norm), relative to one device's.
+  double tolerance = 0;
+  // Of each change.
+  double change_tolerance = 0;
+};
+
+// The micro-batches of a case.
+inline std::vector<data::Batch> BatchesOf(const MeshCase& c, bool learn_more) {
+  std::vector<data::Batch> batches;
+  for (int m = 0; m < c.num_micro_batches; ++m) batches.push_back(RaggedBatch(c, m));
+  if (learn_more) *std::ranges::find(batches[0].loss_mask.mutable_as<float>(), 0.0f) = 1.0f;
+  return batches;
+}
+
+// The 2-norm of the difference, relative to that of `b`.
+inline double RelativeL2(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < b.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-30));
+}
+
+// The first difference in words, or "". `worst`, where not null, takes the largest
+// relative one if it is larger.
+inline std::string Difference(const MeshNumbers& actual, const MeshNumbers& expected,
+                              const MeshTrainer& trainer, double* worst = nullptr) {
+  std::string first;
+  const auto judge = [&](double far, double allowed, const auto& sentence) {
+    if (worst != nullptr) *worst = std::max(*worst, far);
+    // A NaN is a difference.
+    if (!(far <= allowed) && first.empty()) first = sentence();
   };
-  for (const std::string& text :
-       {differs("the denominator", actual.read.denominator, expected.read.denominator),
-        differs("the loss", actual.read.loss, expected.read.loss),
-        differs("the loss that the update reports",
-                actual.step.objective_sum / actual.step.denominator, expected.read.loss)}) {
-    if (!text.empty()) return text;
-  }
-  for (size_t i = 0; i < expected.names.size(); ++i) {
-    const double far = RelativeL2(actual.read.gradients[i], expected.read.gradients[i]);
-    if (!(far <= kTolerance)) {
-      return fmt::format("the gradient of {} differs by {:.3g}", expected.names[i], far);
+  const auto number = [&](const char* what, double x, double y) {
+    judge(std::abs(x - y) / std::max(std::abs(y), 1e-30), trainer.tolerance,
+          [&] { return fmt::format("{} is {:.12g}, on one device {:.12g}", what, x, y); });
+  };
+  const auto tensors = [&](const char* what, const std::vector<std::vector<double>>& x,
+                           const std::vector<std::vector<double>>& y, double allowed) {
+    for (size_t i = 0; i < expected.names.size(); ++i) {
+      const double far = RelativeL2(x[i], y[i]);
+      judge(far, allowed, [&] {
+        return fmt::format("the {} of {} differs by {:.3g}", what, expected.names[i], far);
+      });
     }
-  }
-  if (const std::string text =
-          differs("the gradient norm", actual.step.grad_norm, expected.step.grad_norm);
-      !text.empty()) {
-    return text;
-  }
-  for (size_t i = 0; i < expected.names.size(); ++i) {
-    const double far = RelativeL2(actual.change[i], expected.change[i]);
-    if (!(far <= kChangeTolerance)) {
-      return fmt::format("the change of {} differs by {:.3g}", expected.names[i], far);
-    }
-  }
-  return "";
+  };
+  number("the denominator", actual.denominator, expected.denominator);
+  number("the loss", actual.loss, expected.loss);
+  number("the loss that the update reports", actual.reported_loss, expected.loss);
+  tensors("gradient", actual.gradients, expected.gradients, trainer.tolerance);
+  number("the gradient norm", actual.grad_norm, expected.grad_norm);
+  tensors("change", actual.change, expected.change, trainer.change_tolerance);
+  return first;
 }
 
 // One device's numbers of the same model and batches, trained once.
-inline const MeshNumbers& OneDevice(const MeshCase& c) {
+inline const MeshNumbers& OneDevice(const MeshTrainer& trainer, const MeshCase& c) {
   static auto* const known = new std::map<std::string, MeshNumbers>();
-  MeshCase single = c;
-  single.mesh = "";
-  single.rules = "default";
-  single.gather_parameters = "layer";
-  single.reduce_gradients = "";
-  single.shard_optimizer_over_data = false;
-  const std::string key = ToLine(single);
+  MeshCase single;
+  single.family = c.family;
+  single.vocab_size = c.vocab_size;
+  single.num_heads = c.num_heads;
+  single.num_kv_heads = c.num_kv_heads;
+  single.num_layers = c.num_layers;
+  single.num_micro_batches = c.num_micro_batches;
+  single.scan_layers = c.scan_layers;
+  const std::string key = trainer.name + " " + ToLine(single);
   if (const auto it = known->find(key); it != known->end()) return it->second;
-  auto numbers = TrainMeshCase(single, false);
+  auto numbers = trainer.train(single, false, false);
   if (!numbers.ok()) throw std::runtime_error(key + ": " + std::string(numbers.status().message()));
   return known->emplace(key, *std::move(numbers)).first->second;
 }
 
 // What is wrong with a legal case in words, or "". Sizes that do not divide must be
 // refused in a sentence that names them and the way out, and train when that is taken.
-inline std::string MeshFault(const MeshCase& c, bool learn_more = false) {
+inline std::string MeshFault(const MeshTrainer& trainer, const MeshCase& c, bool learn_more = false,
+                             double* worst = nullptr) {
   const bool indivisible = IsIndivisible(c);
   if (indivisible) {
-    const auto refused = TrainMeshCase(c, false);
+    const auto refused = trainer.train(c, false, false);
     if (refused.ok()) return "sizes that tensor does not divide were accepted";
     const std::string message(refused.status().message());
     const int64_t tensor = AxisSize(c, "tensor");
@@ -389,9 +431,9 @@ inline std::string MeshFault(const MeshCase& c, bool learn_more = false) {
       }
     }
   }
-  const auto numbers = TrainMeshCase(c, indivisible, learn_more);
+  const auto numbers = trainer.train(c, indivisible, learn_more);
   if (!numbers.ok()) return std::string(numbers.status().message());
-  return Difference(*numbers, OneDevice(c));
+  return Difference(*numbers, OneDevice(trainer, c), trainer, worst);
 }
 
 // Legal cases that are simpler than `c` by one thing, the most telling first.
@@ -420,6 +462,8 @@ inline std::vector<MeshCase> SimplerCases(const MeshCase& c) {
   }
   const MeshCase plain;
   offer([&](MeshCase& s) { s.shard_optimizer_over_data = false; });
+  offer([&](MeshCase& s) { s.fsdp_prefetch = false; });
+  offer([&](MeshCase& s) { s.embed_grad = ""; });
   offer([&](MeshCase& s) { s.gather_parameters = plain.gather_parameters; });
   offer([&](MeshCase& s) { s.reduce_gradients = ""; });
   offer([&](MeshCase& s) { s.rules = plain.rules; });
@@ -454,9 +498,10 @@ inline MeshCase Shrink(MeshCase c, const std::function<std::string(const MeshCas
 
 // "" where the case holds, else the fault and the simplest case that has one, as lines to
 // paste into MW_MESH_CASE.
-inline std::string MeshReport(const MeshCase& c) {
-  const auto fault = [](const MeshCase& tried) { return MeshFault(tried); };
-  const std::string what = fault(c);
+inline std::string MeshReport(const MeshTrainer& trainer, const MeshCase& c,
+                              double* worst = nullptr) {
+  const auto fault = [&](const MeshCase& tried) { return MeshFault(trainer, tried); };
+  const std::string what = MeshFault(trainer, c, false, worst);
   if (what.empty()) return "";
   const MeshCase simplest = Shrink(c, fault);
   return fmt::format(

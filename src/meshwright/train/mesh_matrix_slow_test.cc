@@ -1,36 +1,17 @@
-// The whole matrix of meshes, rules and settings against one device, mesh by mesh.
+// The whole matrix of meshes, rules and settings against one device, on the evaluator.
 #include <gtest/gtest.h>
 
-#include <set>
-
-#include "meshwright/train/mesh_case_for_test.h"
+#include "meshwright/train/mesh_evaluated_for_test.h"
 
 namespace mw::train {
 namespace {
 
-std::vector<std::string> Meshes() {
-  std::set<std::string> meshes;
-  for (const MeshCase& c : AllMeshCases()) meshes.insert(c.mesh);
-  return {meshes.begin(), meshes.end()};
+TEST(MeshMatrixSlowTest, EveryCaseGivesTheNumbersOfOneDevice) {
+  double worst = 0;
+  const std::vector<MeshCase> cases = AllMeshCases();
+  for (const MeshCase& c : cases) EXPECT_EQ(MeshReport(Evaluated(), c, &worst), "");
+  fmt::print("{} cases, the largest relative difference {:.3g}\n", cases.size(), worst);
 }
-
-class MeshMatrixSlowTest : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(MeshMatrixSlowTest, GivesTheNumbersOfOneDevice) {
-  for (const MeshCase& c : AllMeshCases()) {
-    if (c.mesh != GetParam()) continue;
-    EXPECT_EQ(MeshReport(c), "");
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Meshes, MeshMatrixSlowTest, ::testing::ValuesIn(Meshes()),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name) {
-                             if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-                           }
-                           return name;
-                         });
 
 }  // namespace
 }  // namespace mw::train

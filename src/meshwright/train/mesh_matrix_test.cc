@@ -1,0 +1,80 @@
+// A large sample of the matrix of meshes, rules and settings against one device, on the
+// evaluator; the whole is in mesh_matrix_slow_test.cc, some cases with the engine on virtual
+// devices in mesh_matrix_mesh_test.cc.
+//
+//   MW_MESH_SEED=N   another sample
+//   MW_MESH_CASE=…   one case, as a report of a failure names it
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "meshwright/train/mesh_evaluated_for_test.h"
+
+namespace mw::train {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(MeshMatrixTest, ASampleGivesTheNumbersOfOneDevice) {
+  if (const char* line = std::getenv("MW_MESH_CASE")) {
+    const MeshCase one = ParseMeshCase(line);
+    ASSERT_TRUE(IsLegal(one)) << "these settings do not fit together: " << ToLine(one);
+    EXPECT_EQ(MeshReport(Evaluated(), one), "");
+    return;
+  }
+  const char* text = std::getenv("MW_MESH_SEED");
+  const auto seed = static_cast<uint32_t>(text != nullptr ? std::atoll(text) : 1);
+  std::vector<MeshCase> cases = AllMeshCases();
+  // Neighbors share their programs, so it is their first that is drawn.
+  std::mt19937 random(seed);
+  constexpr int kPairs = 250;
+  for (int i = 0; i < kPairs; ++i) {
+    const size_t at = random() % (cases.size() / 2) * 2;
+    for (const MeshCase& c : {cases[at], cases[at + 1]}) {
+      ASSERT_EQ(MeshReport(Evaluated(), c), "") << "MW_MESH_SEED=" << seed << ", pair " << i + 1;
+    }
+  }
+}
+
+TEST(MeshMatrixTest, OneTokenMoreIsSeen) {
+  MeshCase c;
+  c.mesh = "data=2";
+  EXPECT_THAT(MeshFault(Evaluated(), c, /*learn_more=*/true), HasSubstr("the denominator is"));
+  EXPECT_THAT(MeshFault(Evaluated(), c), IsEmpty());
+}
+
+TEST(MeshMatrixTest, CasesAreLinesThatCanBePasted) {
+  for (const MeshCase& c : AllMeshCases()) EXPECT_EQ(ParseMeshCase(ToLine(c)), c) << ToLine(c);
+  EXPECT_THROW(ParseMeshCase("mesh=data=2 colour=red"), std::invalid_argument);
+}
+
+// Nothing is trained: the fault is made up.
+TEST(MeshMatrixTest, AFailingCaseShrinksToWhatMatters) {
+  const MeshCase start = ParseMeshCase(
+      "family=qwen3 mesh=tensor=2,fsdp=2,data=2 custom_mesh_and_rule=tp-sequence vocab_size=61 "
+      "num_heads=9 num_kv_heads=3 gradient_accumulation_steps=4 scan_layers=false "
+      "embed_grad=data");
+  const auto shrunk = [&](const std::function<bool(const MeshCase&)>& fails) {
+    return ToLine(Shrink(start, [&](const MeshCase& c) { return fails(c) ? "wrong" : ""; }));
+  };
+  EXPECT_EQ(shrunk([](const MeshCase& c) { return AxisSize(c, "tensor") > 1; }),
+            ToLine(ParseMeshCase("mesh=tensor=2 num_layers=1")));
+  EXPECT_EQ(shrunk([](const MeshCase& c) {
+              return AxisSize(c, "data") > 1 && c.num_micro_batches > 1 && !c.scan_layers;
+            }),
+            ToLine(ParseMeshCase("mesh=data=2 num_layers=1 gradient_accumulation_steps=4 "
+                                 "scan_layers=false")));
+  EXPECT_EQ(shrunk([](const MeshCase& c) {
+              return c.family == "qwen3" && c.rules == "tp-sequence" && c.num_kv_heads == 3;
+            }),
+            ToLine(ParseMeshCase("family=qwen3 mesh=tensor=2 custom_mesh_and_rule=tp-sequence "
+                                 "num_heads=12 num_kv_heads=3 num_layers=1")));
+  EXPECT_EQ(shrunk([](const MeshCase& c) { return !c.embed_grad.empty(); }),
+            ToLine(ParseMeshCase("mesh=data=2 embed_grad=data num_layers=1")));
+  EXPECT_EQ(shrunk([&](const MeshCase& c) { return c == start; }), ToLine(start));
+}
+
+}  // namespace
+}  // namespace mw::train
