@@ -456,6 +456,12 @@ absl::Status Engine::Impl::Update() {
   MW_RETURN_IF_ERROR(Poison(Run(*program)));
   TakeResults(0, weights_);
   TakeResults(weights_.size(), state_);
+  // The accumulators' buffers, summed over the mesh.
+  for (std::vector<Buffer>& results : results_) {
+    for (size_t i = weights_.size() + state_.size(); i + 1 < results.size(); ++i) {
+      retired_.push_back(std::move(results[i]));
+    }
+  }
 
   PendingStep pending;
   auto copied = results_[0].back().ToHostAsync(&pending.values);

@@ -227,6 +227,13 @@ struct UpdateInputs {
   Value sums;
 };
 
+// Whether the update sums accumulator `i` over the mesh into as many bytes of each device:
+// then the sum takes over its buffer.
+bool IsSummedInPlace(const StepPlacement& placement, size_t i) {
+  const PartitionSpec& from = placement.accumulators[i];
+  return !from.unreduced.empty() && from.dims == placement.optimizer[i].dims;
+}
+
 // What the step is about to do to the weights, and what it reports.
 void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const EngineOptions& options,
                  const StepPlacement& placement, Optimizer& optimizer, const UpdateInputs& inputs) {
@@ -244,6 +251,7 @@ void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const Engin
   const Value scale =
       ops::Select(has_tokens, ops::Div(ops::FullLike(denominator, 1), denominator), zero);
   std::vector<Value> gradients;
+  std::vector<Value> summed;
   // Squares of gradients that the same axes shard are added up on each device first: one
   // reduction of a scalar for each set of axes, and each element counts once.
   std::vector<std::pair<std::set<std::string>, Value>> squares;
@@ -256,6 +264,7 @@ void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const Engin
       sum = ops::OptimizationBarrier({ops::Reshard(sum, placement.reduced[i])})[0];
     }
     if (on_mesh) sum = ops::Reshard(sum, placement.optimizer[i]);
+    if (IsSummedInPlace(placement, i)) summed.push_back(sum);
     const Value mean = ops::Mul(sum, ops::BroadcastLike(scale, sum));
     gradients.push_back(ops::Convert(ops::Convert(mean, options.grad_dtype), DType::kF32));
     std::set<std::string> axes;
@@ -329,12 +338,16 @@ void BuildUpdate(Graph& g, const std::vector<nn::ParamSpec>& params, const Engin
   outputs.insert(outputs.end(), slots.begin(), slots.end());
   outputs.push_back(Choose(apply, ops::Add(count, 1.0), count));
   outputs.insert(outputs.end(), new_history.begin(), new_history.end());
+  outputs.insert(outputs.end(), summed.begin(), summed.end());
   outputs.push_back(Pack({objective, Element(in.sums, kNllSum), Element(in.sums, kZLossSum),
                           denominator, norm, clipped_norm, rate, skip}));
 
   std::vector<std::string> names;
   for (const nn::ParamSpec& spec : params) names.push_back(spec.name);
   for (const StateSpec& spec : UpdateState(params, options)) names.push_back(spec.name);
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (IsSummedInPlace(placement, i)) names.push_back("summed." + params[i].name);
+  }
   names.push_back("metrics");
   g.SetOutputs(std::move(outputs), std::move(names));
 }
@@ -511,6 +524,11 @@ absl::StatusOr<compile::Program> BuildUpdateKernel(const std::vector<nn::ParamSp
         boundary.inputs = placement.params;
         Append(boundary.inputs, StateSpecs(placement, optimizer->slots().size(), in.state.size()));
         boundary.outputs = boundary.inputs;
+        for (size_t i = 0; i < params.size(); ++i) {
+          if (!IsSummedInPlace(placement, i)) continue;
+          g.Donate(donated + static_cast<int>(i), static_cast<int>(boundary.outputs.size()));
+          boundary.outputs.push_back(placement.optimizer[i]);
+        }
         boundary.outputs.emplace_back();  // the metrics are whole
         Append(boundary.inputs, placement.accumulators);
         boundary.inputs.push_back(placement.sums);

@@ -10,14 +10,16 @@
 //
 //   first_kernel   weights, batch                         → accumulators, sums, gathered
 //   accum_kernel   weights, accumulators*, sums, batch    → accumulators, sums
-//   update_kernel  weights*, state*, accumulators, sums   → weights, state, metrics
+//   update_kernel  weights*, state*, accumulators, sums   → weights, state, summed, metrics
 //   eval_kernel    weights, batch                         → sums
 //
 // * donated: the output of the same name takes over the buffer. Weights have
 // weight_dtype, accumulators and slots are f32 whatever it is. `sums` is not donated,
 // since the host may still be reading it. Under gather_parameters=update first_kernel also
 // returns the weights that it gathered, in the compute dtype, and accum_kernel takes them
-// in place of those; else `gathered` is empty.
+// in place of those; else `gathered` is empty. `summed` are the accumulators that the update
+// sums over the mesh into as many bytes of a device (all-reduced ones), which it donates: nobody
+// reads them, but without them the sums would live beside the accumulators.
 //
 // On a mesh everything lies as StepPlacement says, the metrics are whole.
 #ifndef MESHWRIGHT_TRAIN_STEP_PROGRAMS_H_
