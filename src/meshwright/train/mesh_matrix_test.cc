@@ -8,12 +8,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <set>
+#include <string>
 
 #include "meshwright/train/mesh_evaluated_for_test.h"
 
 namespace mw::train {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -43,6 +46,20 @@ TEST(MeshMatrixTest, OneTokenMoreIsSeen) {
   c.mesh = "data=2";
   EXPECT_THAT(MeshFault(Evaluated(), c, /*learn_more=*/true), HasSubstr("the denominator is"));
   EXPECT_THAT(MeshFault(Evaluated(), c), IsEmpty());
+}
+
+// Where no weight can be cut further, the fallback reduces all of them whole.
+TEST(MeshMatrixTest, EmbedGradThatDividesNothingFallsBack) {
+  const MeshCase c = ParseMeshCase("mesh=data=3 embed_grad=data");
+  const auto model = models::CreateModel(ConfigOf(c));
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::set<std::string> notes;
+  const auto placement = PlaceStep(**model, *OptionsOf(c, /*replicate=*/true), &notes);
+  ASSERT_TRUE(placement.ok()) << placement.status();
+  EXPECT_EQ(placement->reduced, placement->optimizer);
+  EXPECT_THAT(notes, Contains(HasSubstr("(embed_grad) of size 32 is not a multiple of 3")));
+  EXPECT_THAT(PlaceStep(**model, *OptionsOf(c, /*replicate=*/false)).status().message(),
+              HasSubstr("or sharding_fallback=replicate to reduce it whole"));
 }
 
 TEST(MeshMatrixTest, CasesAreLinesThatCanBePasted) {

@@ -163,12 +163,13 @@ absl::Status CheckZero1(const MeshOptions& options, const StepPlacement& placeme
   return absl::OkStatus();
 }
 
-// Where the update reduces the accumulator of a weight to first.
+// Where the update reduces the accumulator of a weight to first. Sets `applies` where
+// embed_grad names an axis that does not shard the weight.
 absl::StatusOr<PartitionSpec> ReducedPlace(const nn::ParamSpec& param, const MeshOptions& options,
                                            const StepPlacement& placement,
                                            const PartitionSpec& weight,
                                            const PartitionSpec& accumulator,
-                                           const PartitionSpec& optimizer,
+                                           const PartitionSpec& optimizer, bool* applies,
                                            std::set<std::string>* notes) {
   const auto embed = std::ranges::find_if(
       param.axes, [](const std::string& axis) { return axis == "embed" || axis == "embed_attn"; });
@@ -195,6 +196,7 @@ absl::StatusOr<PartitionSpec> ReducedPlace(const nn::ParamSpec& param, const Mes
           options.rule_set, axis, axis));
     }
     reduced.dims[d].push_back(axis);
+    *applies = true;
   }
   const int64_t parts = mesh.Size(reduced.dims[d]);
   if (param.dims[d] % parts != 0) {
@@ -286,6 +288,8 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
             : fmt::format("on mesh \"{}\" no axis of the batch shards the weights by the rules {}",
                           mesh.ToString(), options.rule_set)));
   }
+  // Also where the fallback that was asked for keeps it from cutting anything.
+  bool embed_grad_applies = false;
   for (size_t i = 0; i < params.size(); ++i) {
     const PartitionSpec& spec = placement.params[i];
     const auto splits_tokens = [&](const std::string& axis) {
@@ -316,12 +320,13 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
     placement.accumulators.push_back(Canonical(accumulator, mesh));
     placement.optimizer.push_back(
         options.shard_optimizer_over_data ? AddDataToSharding(params[i].dims, spec, mesh) : spec);
-    MW_ASSIGN_OR_RETURN(PartitionSpec reduced, ReducedPlace(params[i], options, placement, spec,
-                                                            placement.accumulators.back(),
-                                                            placement.optimizer.back(), notes));
+    MW_ASSIGN_OR_RETURN(
+        PartitionSpec reduced,
+        ReducedPlace(params[i], options, placement, spec, placement.accumulators.back(),
+                     placement.optimizer.back(), &embed_grad_applies, notes));
     placement.reduced.push_back(std::move(reduced));
   }
-  if (options.partition.rules.Has("embed_grad") && placement.reduced == placement.optimizer) {
+  if (options.partition.rules.Has("embed_grad") && !embed_grad_applies) {
     const PartitionSpec axes = options.partition.rules.Resolve({"embed_grad"}, mesh);
     if (mesh.Size(axes.dims[0]) > 1) {
       return absl::InvalidArgumentError(fmt::format(
