@@ -175,4 +175,37 @@ absl::StatusOr<std::vector<std::string>> CheckGradients(const std::vector<OpCase
   return wrong;
 }
 
+CaseWithGradients WithGradients(const OpCase& op_case) {
+  CaseWithGradients result{std::make_unique<Graph>(), CaseInputs(op_case)};
+  Graph forward;
+  std::vector<Value> parameters, arguments;
+  std::vector<int> wrt;
+  for (const HostTensor& input : result.inputs) {
+    const TensorType type(input.dtype(), input.dims());
+    if (IsFloat(type.dtype) && op_case.check_gradient) {
+      wrt.push_back(static_cast<int>(parameters.size()));
+    }
+    parameters.push_back(forward.AddParameter(type, fmt::format("x{}", parameters.size())));
+    arguments.push_back(result.graph->AddParameter(type, fmt::format("x{}", arguments.size())));
+  }
+  forward.SetOutputs(op_case.build(forward, parameters));
+  std::vector<Value> cotangents;
+  for (const Value& v : forward.outputs()) {
+    if (!IsFloat(v.dtype()) || wrt.empty()) {
+      cotangents.emplace_back();
+      continue;
+    }
+    const auto place = static_cast<int>(cotangents.size());
+    cotangents.push_back(result.graph->AddParameter(v.type(), fmt::format("ct{}", place)));
+    result.inputs.push_back(Direction(v.type(), CaseName(op_case), 2000 + place));
+  }
+  autodiff::GradientResult built =
+      autodiff::BuildVjp(*result.graph, forward, arguments, wrt, cotangents);
+  std::vector<Value> outputs = std::move(built.outputs);
+  outputs.insert(outputs.end(), built.gradients.begin(), built.gradients.end());
+  result.graph->SetOutputs(std::move(outputs));
+  result.graph->Verify();
+  return result;
+}
+
 }  // namespace mw

@@ -2,10 +2,13 @@
 #ifndef MESHWRIGHT_GRAPH_TESTING_GRADIENT_CHECK_H_
 #define MESHWRIGHT_GRAPH_TESTING_GRADIENT_CHECK_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "meshwright/core/host_tensor.h"
+#include "meshwright/graph/graph.h"
 #include "meshwright/graph_testing/op_cases.h"
 #include "meshwright/graph_testing/run_graph.h"
 
@@ -30,6 +33,15 @@ namespace mw {
 // Errors: what building, compiling or running the programs says.
 absl::StatusOr<std::vector<std::string>> CheckGradients(const std::vector<OpCase>& cases,
                                                         const RunOptions& options = {});
+
+// A case and its gradient as one program: parameters are the case's inputs, then a
+// cotangent for each float output; outputs are the case's, then the gradients by its
+// float inputs (none where the case has none to check).
+struct CaseWithGradients {
+  std::unique_ptr<graph::Graph> graph;
+  std::vector<HostTensor> inputs;
+};
+CaseWithGradients WithGradients(const OpCase& op_case);
 
 }  // namespace mw
 

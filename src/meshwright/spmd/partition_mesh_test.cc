@@ -13,6 +13,7 @@
 
 #include "meshwright/graph_testing/case_inputs.h"
 #include "meshwright/graph_testing/evaluator.h"
+#include "meshwright/graph_testing/gradient_check.h"
 #include "meshwright/graph_testing/op_cases.h"
 #include "meshwright/graph_testing/run_partitioned.h"
 #include "meshwright/spmd/partition.h"
@@ -76,32 +77,32 @@ constexpr double kSlack = 4;
 
 class OpsOnMeshTest : public testing::TestWithParam<const char*> {};
 
-// A case at a time and many places of each: nothing is compiled.
+// A case and its gradient at a time and many places of each: nothing is compiled.
 TEST_P(OpsOnMeshTest, PartitionedEqualsOneDeviceEvaluated) {
   const Mesh mesh = MakeMesh(GetParam());
   std::mt19937 random(Seed());
   constexpr int kPlaces = 100;
   for (const OpCase& c : AllOpCases()) {
-    Graph graph;
-    const std::vector<HostTensor> inputs = CaseInputs(c);
-    std::vector<Value> parameters;
+    const CaseWithGradients both = WithGradients(c);
+    const Graph& graph = *both.graph;
     std::vector<DeviceTensors> whole;
-    for (const HostTensor& input : inputs) {
-      parameters.push_back(graph.AddParameter(TensorType(input.dtype(), input.dims()), "x"));
+    for (const HostTensor& input : both.inputs) {
       whole.push_back({std::make_shared<const ExactTensor>(ToExact(input))});
     }
-    graph.SetOutputs(c.build(graph, parameters));
     const auto expected = Evaluate(graph, whole, 1);
     ASSERT_TRUE(expected.ok()) << CaseName(c) << ": " << expected.status();
     for (int place = 0; place < kPlaces; ++place) {
       const spmd::PropagateOptions options = RandomPlaces(graph, mesh, random);
-      SCOPED_TRACE(CaseName(c) + " of " + SpecsText(options.inputs) + "to " +
-                   SpecsText(options.outputs));
-      const auto run = EvaluatePartitioned(graph, inputs, options);
-      ASSERT_TRUE(run.ok()) << run.status();
+      const auto run = EvaluatePartitioned(graph, both.inputs, options);
+      const auto where = [&] {
+        return fmt::format("{} of {}to {}", CaseName(c), SpecsText(options.inputs),
+                           SpecsText(options.outputs));
+      };
+      ASSERT_TRUE(run.ok()) << run.status() << "\n" << where();
       for (size_t i = 0; i < run->outputs.size(); ++i) {
         const TensorType type(run->outputs[i].dtype(), graph.outputs()[i].dims());
-        EXPECT_EQ(Differences(run->outputs[i], ToHost(*(*expected)[i][0], type), kSlack), "");
+        EXPECT_EQ(Differences(run->outputs[i], ToHost(*(*expected)[i][0], type), kSlack), "")
+            << "result " << i << ": " << where();
       }
     }
   }
