@@ -48,6 +48,26 @@ TEST(MeshMatrixTest, OneTokenMoreIsSeen) {
   EXPECT_THAT(MeshFault(Evaluated(), c), IsEmpty());
 }
 
+// The matrix is of data, fsdp and tensor. The other axes that the rules `default` use are
+// fsdp, or tensor for the feed-forward, by another name, and context also cuts the tokens.
+TEST(MeshMatrixTest, TheOtherAxesGiveTheNumbersOfOneDevice) {
+  for (const char* mesh :
+       {"context=2", "context=8", "context=2,data=2,tensor=2", "fsdp=2,context=4", "expert=4",
+        "expert=2,tensor=2,fsdp=2", "fsdp_transpose=2", "tensor=2,fsdp_transpose=2,context=2"}) {
+    for (const char* family : {"llama", "qwen3"}) {
+      for (const bool scan : {true, false}) {
+        MeshCase c;
+        c.mesh = mesh;
+        c.family = family;
+        c.scan_layers = scan;
+        c.fsdp_prefetch = scan;
+        c.num_micro_batches = 2;
+        EXPECT_EQ(MeshFault(Evaluated(), c), "") << ToLine(c);
+      }
+    }
+  }
+}
+
 // Where no weight can be cut further, the fallback reduces all of them whole.
 TEST(MeshMatrixTest, EmbedGradThatDividesNothingFallsBack) {
   const MeshCase c = ParseMeshCase("mesh=data=3 embed_grad=data");
