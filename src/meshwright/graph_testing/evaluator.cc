@@ -221,6 +221,7 @@ class Evaluator {
     const ops::ScanLayout layout(node);
     const Graph& body = *node.regions()[0];
     std::vector<DeviceTensors> carry;
+    carry.reserve(static_cast<size_t>(layout.num_carry));
     for (int c = 0; c < layout.num_carry; ++c) carry.push_back(*operands[c]);
     // By y and place, whatever order the iterations have.
     std::vector<std::vector<DeviceTensors>> rows(
@@ -287,6 +288,7 @@ TensorType Widened(TensorType type) {
 
 template <typename T>
 void ReadIntegers(const HostTensor& from, std::vector<int64_t>& to) {
+  to.reserve(static_cast<size_t>(from.num_elements()));
   for (const T v : from.as<T>()) to.push_back(static_cast<int64_t>(v));
 }
 
@@ -311,6 +313,7 @@ absl::StatusOr<std::vector<DeviceTensors>> Evaluate(const Graph& graph,
 absl::StatusOr<std::vector<HostTensor>> EvaluateGraph(const Graph& graph,
                                                       const std::vector<HostTensor>& inputs) {
   std::vector<DeviceTensors> exact;
+  exact.reserve(inputs.size());
   for (const HostTensor& input : inputs) {
     exact.push_back({std::make_shared<const ExactTensor>(ToExact(input))});
   }
