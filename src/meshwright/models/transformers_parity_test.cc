@@ -1,4 +1,5 @@
 // Numbers of the tiny models against transformers' (tests/oracle/tiny_models.py).
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <sstream>
 
 #include "meshwright/autodiff/gradient.h"
+#include "meshwright/base/check.h"
 #include "meshwright/graph_testing/run_graph.h"
 #include "meshwright/io/safetensors.h"
 #include "meshwright/models/hf_config.h"
@@ -40,6 +42,8 @@ struct Tiny {
 Tiny Load(const std::string& name) {
   const std::string base = MW_SOURCE_DIR "/src/meshwright/models/testdata/" + name;
   std::ifstream file(base + "/config.json");
+  MW_CHECK_MSG(
+      file, fmt::format("no {}/config.json: tests/oracle/tiny_models.py {} writes it", base, name));
   std::stringstream text;
   text << file.rdbuf();
   Tiny tiny;
