@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -150,11 +151,15 @@ std::string SettingsHelp() {
   return text;
 }
 
-// --mesh and --rules are short for settings; both with different values contradict.
-absl::Status TakeMeshFlag(const char* flag, const std::string& value, const char* key,
-                          std::string& setting, train::TrainConfig& config) {
+// --mesh and --rules are short for settings of the command line, which win over the file's.
+// Errors: InvalidArgument when the command line has the setting too, with another value.
+absl::Status TakeMeshFlag(const char* flag, const std::string& value, const std::string& key,
+                          const std::vector<std::string>& settings, std::string& setting,
+                          train::TrainConfig& config) {
   if (value.empty()) return absl::OkStatus();
-  if (config.given.contains(key) && setting != value) {
+  const bool is_set = std::any_of(settings.begin(), settings.end(),
+                                  [&](const std::string& s) { return s.starts_with(key + "="); });
+  if (is_set && setting != value) {
     return absl::InvalidArgumentError(
         fmt::format("{} {} and {}={} contradict each other; give one", flag, value, key, setting));
   }
@@ -164,8 +169,9 @@ absl::Status TakeMeshFlag(const char* flag, const std::string& value, const char
 }
 
 absl::Status ResolveMesh(const CommonFlags& flags, train::TrainConfig& config) {
-  MW_RETURN_IF_ERROR(TakeMeshFlag("--mesh", flags.mesh, "mesh", config.mesh.mesh, config));
-  MW_RETURN_IF_ERROR(TakeMeshFlag("--rules", flags.rules, "custom_mesh_and_rule",
+  MW_RETURN_IF_ERROR(
+      TakeMeshFlag("--mesh", flags.mesh, "mesh", flags.settings, config.mesh.mesh, config));
+  MW_RETURN_IF_ERROR(TakeMeshFlag("--rules", flags.rules, "custom_mesh_and_rule", flags.settings,
                                   config.mesh.custom_mesh_and_rule, config));
   MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device, runtime::ParseDeviceSpec(flags.device));
   MW_ASSIGN_OR_RETURN(config.engine.mesh, config.mesh.Resolve(device.num_devices));

@@ -151,6 +151,27 @@ TEST_F(SftCommandTest, ResumedRunEqualsTheStraightOne) {
   ExpectBadInput(other, "data");
 }
 
+// A run's config.yaml holds a mesh and rules, also where it had none.
+TEST_F(SftCommandTest, MeshAndRulesOfTheCommandLineWinOverTheFile) {
+  ASSERT_EQ(Invoke(Sft("run", {"steps=2"})).status, 0);
+  const std::string config = Path("run/config.yaml");
+  ASSERT_THAT(*io::ReadFile(config), HasSubstr("custom_mesh_and_rule: default\n"));
+  const std::vector<std::string> resume = {"sft",  "--model", "random:tiny-llama:3", "--data",
+                                           data_,  "--out",   Path("run"),           "--config",
+                                           config, "--resume"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = resume;
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const Outcome outcome = Invoke(with({"--mesh", "fsdp=2", "--rules", "pure-fsdp", "steps=3"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(*io::ReadFile(config),
+              HasSubstr("\nmesh: fsdp=2\ncustom_mesh_and_rule: pure-fsdp\n"));
+  // Two sayings of the command line still contradict.
+  ExpectBadInput(with({"--mesh", "data=2", "mesh=fsdp=2", "steps=4"}), "contradict each other");
+}
+
 TEST_F(SftCommandTest, NoCheckpointsWhenSwitchedOff) {
   const Outcome outcome = Invoke(Sft("run", {"steps=2", "enable_checkpointing=false",
                                              "tensorboard=false", "checkpoint_period=1"}));
