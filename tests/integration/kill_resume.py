@@ -197,7 +197,7 @@ def check_stops(runs, folder, expected):
     process.wait()
     process.stdout.close()
     check(process.returncode == 0, f"stop: exit status {process.returncode}: {runs.errors()}")
-    check("stopping after the step under way" in runs.errors(), f"stop: {runs.errors()}")
+    check("stopping: no further micro-batch begins" in runs.errors(), f"stop: {runs.errors()}")
     check(newest_checkpoint(out) == logged[-1] < len(expected[1]),
           f"stop: step {newest_checkpoint(out)} was saved, {logged[-1]} was logged")
     runs.finish(out, resume=True)

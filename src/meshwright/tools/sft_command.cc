@@ -82,7 +82,7 @@ class StopSignals {
       std::fflush(stdout);
       ::_exit(0);
     }
-    context_.Note("stopping after the step under way; a second signal ends without saving");
+    context_.Note("stopping: no further micro-batch begins; a second signal ends without saving");
   }
 
   const CommandContext& context_;
@@ -166,7 +166,11 @@ class SftCommand : public Command {
                                       stop_requested));
     if (result.last_step > result.first_step || !result.checkpoint.empty()) {
       context.Note(fmt::format(
-          "{} after step {}{}", result.stopped ? "stopped" : "finished", result.last_step,
+          "{} after step {}{}{}", result.stopped ? "stopped" : "finished", result.last_step,
+          result.num_micro_batches == 0
+              ? std::string()
+              : fmt::format(" and {} micro-batch{} of the next", result.num_micro_batches,
+                            result.num_micro_batches == 1 ? "" : "es"),
           result.checkpoint.empty() ? std::string() : "; saved as " + result.checkpoint));
     } else if (result.stopped && signals.training()) {
       context.Note("stopped before the first step was whole; nothing was written");

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -186,7 +187,7 @@ class SftRun {
       MW_ASSIGN_OR_RETURN(const data::DataIteratorState state, ParsePosition(saved->data_iterator));
       MW_RETURN_IF_ERROR(ExplainOtherData(source->Restore(state), *saved, config_));
     }
-    update_position_ = source->state();
+    position_ = update_position_ = source->state();
     if (saved != nullptr && saved->engine.partial) {
       MW_ASSIGN_OR_RETURN(update_position_, ParsePosition(saved->update_data_iterator));
     }
@@ -203,21 +204,26 @@ class SftRun {
   }
 
   absl::Status Train(const std::atomic<bool>& stop) {
-    MW_RETURN_IF_ERROR(Measure(stop));
+    MW_RETURN_IF_ERROR(Measure(stop).status());
     const int64_t first_step = engine_->step();
     bool opened = false;
     while (engine_->step() < config_.steps && !stop.load()) {
       while (NeedsMicroBatch() && !stop.load()) {
         MW_ASSIGN_OR_RETURN(const data::Batch batch, batches_->Next());
+        // The batch may have been waited for.
+        if (stop.load()) break;
         if (start_s_ == 0) NoteStart();
         if (options_.before_micro_batch) {
           options_.before_micro_batch(engine_->step(), engine_->num_micro_batches());
         }
         MW_RETURN_IF_ERROR(engine_->FwdBwd(batch));
+        CountDispatched();
+        position_ = batches_->state();
       }
       if (NeedsMicroBatch()) break;
       MW_RETURN_IF_ERROR(engine_->Update());
-      position_ = update_position_ = batches_->state();
+      CountDispatched();
+      update_position_ = position_;
       // Only once the first step is known to have succeeded may files appear.
       MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(!opened));
       if (!opened) MW_RETURN_IF_ERROR(OpenOutput(first_step));
@@ -226,23 +232,39 @@ class SftRun {
       const int64_t step = engine_->step();
       if (config_.checkpoint_period > 0 && step % config_.checkpoint_period == 0 &&
           step < config_.steps && !stop.load()) {
-        MW_RETURN_IF_ERROR(Save());
+        MW_RETURN_IF_ERROR(Save(/*last=*/false));
       }
     }
     result_.last_step = engine_->step();
     result_.stopped = engine_->step() < config_.steps;
-    if (engine_->num_micro_batches() > 0) {
-      // The step that was begun is saved with what it has accumulated.
-      position_ = batches_->state();
-      if (!opened && config_.enable_checkpointing) {
-        MW_RETURN_IF_ERROR(engine_->WaitForAll());
-        MW_RETURN_IF_ERROR(OpenOutput(first_step));
-        opened = true;
+    if (stop.load() && num_in_flight_ > 0) {
+      Note(fmt::format("stopping: up to {} dispatched computation{} finish{} first", num_in_flight_,
+                       num_in_flight_ == 1 ? "" : "s", num_in_flight_ == 1 ? "es" : ""));
+    }
+    // The step that was begun is saved with what it has accumulated.
+    if (engine_->num_micro_batches() > 0 && !opened && config_.enable_checkpointing) {
+      MW_RETURN_IF_ERROR(engine_->WaitForAll());
+      MW_RETURN_IF_ERROR(OpenOutput(first_step));
+      opened = true;
+    }
+    if (opened) {
+      MW_RETURN_IF_ERROR(Save(/*last=*/true));
+      if (config_.enable_checkpointing) result_.num_micro_batches = engine_->num_micro_batches();
+    }
+    if (!result_.stopped) {
+      MW_ASSIGN_OR_RETURN(const bool measured, Measure(stop));
+      if (!measured) {
+        result_.stopped = true;
+        Note("stopped before --eval-data was measured: `meshwright eval` does that");
       }
     }
-    if (opened) MW_RETURN_IF_ERROR(Save());
-    if (!result_.stopped) MW_RETURN_IF_ERROR(Measure(stop));
     return engine_->Close();
+  }
+
+  // The engine holds back what would be more at a time.
+  void CountDispatched() {
+    num_in_flight_ =
+        std::min<int64_t>(num_in_flight_ + 1, config_.engine.max_inflight_computations);
   }
 
   bool NeedsMicroBatch() const {
@@ -289,12 +311,15 @@ class SftRun {
     return absl::OkStatus();
   }
 
-  // Metrics are written first: a checkpoint never is ahead of them.
-  absl::Status Save() {
+  // Metrics are written first: a checkpoint never is ahead of them. The last one of a process is
+  // told, since nothing else is until it is there.
+  absl::Status Save(bool last) {
     MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(true));
     MW_RETURN_IF_ERROR(Record(metrics));
     MW_RETURN_IF_ERROR(recorder_->Flush());
     if (!config_.enable_checkpointing) return absl::OkStatus();
+    const std::string checkpoint = fmt::format("{}/checkpoints/{}", options_.out, engine_->step());
+    if (last) Note(fmt::format("saving a checkpoint to {}", checkpoint));
     CheckpointState state;
     MW_ASSIGN_OR_RETURN(state.engine, engine_->State());
     state.data_iterator = position_.ToJson().dump();
@@ -312,17 +337,18 @@ class SftRun {
     CheckpointOptions checkpoint_options;
     checkpoint_options.max_num_checkpoints_to_keep = config_.max_num_checkpoints_to_keep;
     MW_RETURN_IF_ERROR(SaveCheckpoint(options_.out, state, write_model, checkpoint_options));
-    result_.checkpoint = fmt::format("{}/checkpoints/{}", options_.out, state.engine.step);
+    result_.checkpoint = checkpoint;
     return absl::OkStatus();
   }
 
-  absl::Status Measure(const std::atomic<bool>& stop) {
-    if (!eval_dataset_ || stop.load()) return absl::OkStatus();
+  // False when there is something to measure and `stop` came first.
+  absl::StatusOr<bool> Measure(const std::atomic<bool>& stop) {
+    if (!eval_dataset_) return true;
     const auto metrics = Evaluate(*engine_, eval_dataset_, config_, &stop);
-    if (absl::IsCancelled(metrics.status()) && stop.load()) return absl::OkStatus();
+    if (absl::IsCancelled(metrics.status()) && stop.load()) return false;
     MW_RETURN_IF_ERROR(metrics.status());
     if (options_.on_eval) options_.on_eval(engine_->step(), *metrics);
-    return absl::OkStatus();
+    return true;
   }
 
   std::shared_ptr<const runtime::Client> client_;
@@ -339,6 +365,8 @@ class SftRun {
   data::DataIteratorState position_;
   data::DataIteratorState update_position_;
   std::unique_ptr<Engine> engine_;
+  // At most: what is dispatched and not known to be done.
+  int64_t num_in_flight_ = 0;
   std::unique_ptr<MetricsRecorder> recorder_;
   // From the start of the process to its first step, in the record of that step.
   double start_s_ = 0;

@@ -44,14 +44,16 @@ struct SftOptions {
 };
 
 struct SftResult {
-  int64_t first_step = 0;  // updates done before this run
-  int64_t last_step = 0;   // … and after it
-  bool stopped = false;    // by `stop`, before the last step
+  int64_t first_step = 0;         // updates done before this run
+  int64_t last_step = 0;          // … and after it
+  int64_t num_micro_batches = 0;  // of the update after last_step, saved with it
+  // By `stop`, before something that the run would have done: a step, or measuring eval_data.
+  bool stopped = false;
   std::string checkpoint;  // the newest one written; "" = none
 };
 
-// Trains. Once `stop` is true, the newest update is saved, and with it what the next one
-// has accumulated.
+// Trains. Once `stop` is true, no further micro-batch is dispatched; the newest update is
+// saved, and with it what the next one has accumulated.
 //
 // Files in `out`: config.yaml, metrics.jsonl, tensorboard/, checkpoints/. Nothing is
 // written there before the first micro-batch has succeeded. With the same settings, N

@@ -115,6 +115,41 @@ TEST_F(SftTest, StopFinishesTheStepAndSaves) {
   EXPECT_EQ(steps, expected);
 }
 
+TEST_F(SftTest, AStopDispatchesNothingMoreAndSaysWhatItWaitsFor) {
+  options_.make_console_sink = [&](int64_t) {
+    return std::make_unique<CallingSink>([&](int64_t step) {
+      if (step == 3) stop_ = true;
+    });
+  };
+  options_.before_micro_batch = [&](int64_t, int64_t) { EXPECT_FALSE(stop_.load()); };
+  const auto stopped = Run(20, false);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_THAT(notes_, HasSubstr("stopping: up to 2 dispatched computations finish first\n"));
+  EXPECT_THAT(notes_, HasSubstr("saving a checkpoint to " + stopped->checkpoint + "\n"));
+}
+
+// The signal came when nothing but the measurement was left.
+TEST_F(SftTest, AStopBeforeTheClosingMeasurementIsNoFinishedRun) {
+  options_.eval_data = options_.data[0];
+  std::vector<int64_t> measured;
+  options_.on_eval = [&](int64_t step, const EvalMetrics&) { measured.push_back(step); };
+  options_.before_micro_batch = [&](int64_t step, int64_t) { stop_ = step == 1; };
+  const auto stopped = Run(2, false);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_EQ(stopped->last_step, 2);
+  EXPECT_TRUE(stopped->stopped);
+  EXPECT_THAT(notes_, HasSubstr("stopped before --eval-data was measured"));
+  EXPECT_EQ(measured, std::vector<int64_t>({0}));
+
+  // Without anything to measure it has done everything.
+  options_.eval_data.clear();
+  options_.out = dir_ + "/other";
+  stop_ = false;
+  const auto finished = Run(2, false);
+  ASSERT_TRUE(finished.ok()) << finished.status();
+  EXPECT_FALSE(finished->stopped);
+}
+
 // 12 steps, and the same in three runs through the checkpoints on disk.
 TEST_F(SftTest, StoppedTwiceEndsAsTheStraightRun) {
   config_.steps = 12;
@@ -389,6 +424,7 @@ TEST_F(SftTest, AStopInsideTheFirstUpdateKeepsItToo) {
   EXPECT_TRUE(stopped->stopped);
   EXPECT_EQ(stopped->last_step, 0);
   EXPECT_EQ(stopped->checkpoint, options_.out + "/checkpoints/0");
+  EXPECT_EQ(stopped->num_micro_batches, 1);
   // Without checkpoints there is nothing to keep it in.
   options_.out = dir_ + "/none";
   config_.enable_checkpointing = false;
