@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
@@ -124,7 +123,8 @@ class SftCommand : public Command {
         ->required()
         ->allow_extra_args(false)
         ->option_text("FILE");
-    app.add_option("--eval-data", options_.eval_data, "JSONL file measured before and after")
+    app.add_option("--eval-data", options_.eval_data,
+                   "JSONL file measured before and after, and every eval_interval updates")
         ->option_text("FILE");
     app.add_option("--out", options_.out, "folder of the run")->required()->option_text("DIR");
     app.add_flag("--resume", options_.resume, "continue the newest checkpoint of --out");
@@ -149,11 +149,8 @@ class SftCommand : public Command {
     };
     options_.on_eval = [&](int64_t step, const train::EvalMetrics& metrics) {
       if (flags.json) {
-        const nlohmann::ordered_json line = {{"step", step},
-                                             {"eval/loss", metrics.Loss()},
-                                             {"eval/perplexity", metrics.Perplexity()},
-                                             {"eval/tokens", metrics.denominator}};
-        Print("{}\n", line.dump());
+        // The stream's trouble is told at the end of the program.
+        train::MakeJsonStreamSink(stdout)->Write(metrics.ToRecord(step)).IgnoreError();
       } else if (!flags.quiet) {
         Print("after {} steps: eval loss {:.4f}  perplexity {:.2f}\n", step, metrics.Loss(),
               metrics.Perplexity());

@@ -73,6 +73,8 @@ TEST_F(SftCommandTest, SftLearnsAndWritesItsFiles) {
   EXPECT_EQ(after["step"], 12);
   EXPECT_LT(after["eval/loss"].get<double>(), 0.9 * before["eval/loss"].get<double>());
   for (size_t i = 1; i <= 12; ++i) EXPECT_EQ(json::parse(lines[i])["step"], i);
+  // The file has the same lines.
+  EXPECT_EQ(Lines(*io::ReadFile(Path("run/metrics.jsonl"))), lines);
   for (const char* file :
        {"run/config.yaml", "run/metrics.jsonl", "run/tensorboard",
         "run/checkpoints/latest/config.json", "run/checkpoints/12/model.safetensors"}) {

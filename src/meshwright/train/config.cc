@@ -112,6 +112,8 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("max_num_checkpoints_to_keep", max_num_checkpoints_to_keep,
                "the newest stay; 0 = all"),
       MW_FIELD("log_period", log_period, "updates between lines on the console"),
+      MW_FIELD("eval_interval", eval_interval,
+               "updates between measurements of --eval-data; -1 or 0 = only before and after"),
       MW_FIELD("tensorboard", tensorboard, "whether event files for TensorBoard are written"),
 
       MW_FIELD("max_new_tokens", generation.max_new_tokens, "longest sample"),
@@ -293,6 +295,7 @@ absl::Status TrainConfig::Finish() {
   MW_RETURN_IF_ERROR(AtLeast("checkpoint_period", checkpoint_period, 0));
   MW_RETURN_IF_ERROR(AtLeast("max_num_checkpoints_to_keep", max_num_checkpoints_to_keep, 0));
   MW_RETURN_IF_ERROR(AtLeast("log_period", log_period, 1));
+  MW_RETURN_IF_ERROR(AtLeast("eval_interval", eval_interval, -1));
   // Keeps products of sizes within 63 bits wherever they are formed.
   const int64_t max_tokens = int64_t{1} << 31;
   if (data.batch_size > max_tokens / data.max_target_length) {

@@ -45,6 +45,7 @@ struct TrainConfig {
   int64_t checkpoint_period = 1000;  // 0 = only at the end
   int64_t max_num_checkpoints_to_keep = 3;
   int64_t log_period = 1;
+  int64_t eval_interval = -1;  // updates; at most 0 = only before and after the run
   bool tensorboard = true;
 
   // Keys that were set, to whatever value.

@@ -160,6 +160,27 @@ class TensorBoardSink : public MetricSink {
   std::unique_ptr<Stream> stream_;
 };
 
+// Gives `visit` each line of `path` up to `last_step`; none when there is no such file.
+template <typename Visit>
+absl::Status ReadRecords(const std::string& path, int64_t last_step, const Visit& visit) {
+  if (last_step < 0 || !io::FileExists(path)) return absl::OkStatus();
+  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path));
+  std::istringstream lines(text);
+  std::string line;
+  for (int64_t number = 1; std::getline(lines, line); ++number) {
+    // A killed run may leave its last line unfinished.
+    if (lines.eof() && !text.ends_with('\n')) break;
+    const std::string where = fmt::format("{} line {}", path, number);
+    MW_ASSIGN_OR_RETURN(const nlohmann::json json, io::ParseJsonObject(line, where));
+    const auto step = json.find("step");
+    if (step == json.end() || !step->is_number_integer()) {
+      return absl::DataLossError(where + " has no step");
+    }
+    if (step->get<int64_t>() <= last_step) visit(line, json);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::unique_ptr<MetricSink> MakeConsoleSink(std::FILE* out, bool progress_bar,
@@ -171,25 +192,21 @@ std::unique_ptr<MetricSink> MakeJsonStreamSink(std::FILE* out) {
   return std::make_unique<JsonlSink>(std::make_unique<Stream>(out, "the output", false));
 }
 
+absl::StatusOr<std::optional<int64_t>> LastEvalStep(const std::string& path, int64_t resume_step) {
+  std::optional<int64_t> last;
+  MW_RETURN_IF_ERROR(
+      ReadRecords(path, resume_step, [&](const std::string&, const nlohmann::json& record) {
+        if (record.contains("eval/loss")) last = record["step"].get<int64_t>();
+      }));
+  return last;
+}
+
 absl::StatusOr<std::unique_ptr<MetricSink>> OpenJsonlSink(const std::string& path,
                                                           int64_t resume_step) {
   std::string kept;
-  if (resume_step >= 0 && io::FileExists(path)) {
-    MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path));
-    std::istringstream lines(text);
-    std::string line;
-    for (int64_t number = 1; std::getline(lines, line); ++number) {
-      // A killed run may leave its last line unfinished.
-      if (lines.eof() && !text.ends_with('\n')) break;
-      const std::string where = fmt::format("{} line {}", path, number);
-      MW_ASSIGN_OR_RETURN(const nlohmann::json json, io::ParseJsonObject(line, where));
-      const auto step = json.find("step");
-      if (step == json.end() || !step->is_number_integer()) {
-        return absl::DataLossError(where + " has no step");
-      }
-      if (step->get<int64_t>() <= resume_step) kept += line + "\n";
-    }
-  }
+  MW_RETURN_IF_ERROR(
+      ReadRecords(path, resume_step,
+                  [&](const std::string& line, const nlohmann::json&) { kept += line + "\n"; }));
   MW_RETURN_IF_ERROR(io::WriteFile(path, kept));
   MW_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, Stream::Append(path));
   return std::make_unique<JsonlSink>(std::move(stream));

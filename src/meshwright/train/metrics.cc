@@ -84,8 +84,37 @@ double EvalMetrics::Perplexity() const { return std::exp(Ratio(nll_sum, denomina
 MetricsRecorder::MetricsRecorder(std::function<void(std::string_view)> warn, size_t window)
     : warn_(std::move(warn)), window_(std::max<size_t>(1, window)) {}
 
-void MetricsRecorder::AddSink(std::unique_ptr<MetricSink> sink) {
-  sinks_.push_back(std::move(sink));
+MetricRecord EvalMetrics::ToRecord(int64_t step) const {
+  MetricRecord record;
+  record.step = step;
+  record.Set("eval/loss", Loss());
+  record.Set("eval/perplexity", Perplexity());
+  record.Set("eval/total_weights", denominator);
+  return record;
+}
+
+void MetricsRecorder::AddSink(std::unique_ptr<MetricSink> sink, bool steps_only) {
+  sinks_.push_back({std::move(sink), steps_only});
+}
+
+void MetricsRecorder::PassOn(const MetricRecord& record, bool is_step) {
+  std::erase_if(sinks_, [&](const Sink& sink) {
+    if (!is_step && sink.steps_only) return false;
+    const absl::Status status = sink.sink->Write(record);
+    if (status.ok()) return false;
+    if (warn_)
+      warn_(fmt::format("metrics are no longer written: {}", std::string(status.message())));
+    return true;
+  });
+}
+
+absl::Status MetricsRecorder::RecordEval(const MetricRecord& record) {
+  if (record.step < last_step_) {
+    return absl::InvalidArgumentError(fmt::format(
+        "a measurement after step {} came after the metrics of step {}", record.step, last_step_));
+  }
+  PassOn(record, /*is_step=*/false);
+  return absl::OkStatus();
 }
 
 absl::Status MetricsRecorder::Record(MetricRecord record) {
@@ -94,14 +123,7 @@ absl::Status MetricsRecorder::Record(MetricRecord record) {
         fmt::format("metrics of step {} came after those of step {}", record.step, last_step_));
   }
   last_step_ = record.step;
-  // A sink that fails is dropped: training is worth more than its log.
-  std::erase_if(sinks_, [&](const std::unique_ptr<MetricSink>& sink) {
-    const absl::Status status = sink->Write(record);
-    if (status.ok()) return false;
-    if (warn_)
-      warn_(fmt::format("metrics are no longer written: {}", std::string(status.message())));
-    return true;
-  });
+  PassOn(record, /*is_step=*/true);
   records_.push_back(std::move(record));
   if (records_.size() > window_) {
     if (num_evicted_ % window_ == 0 && warn_) {
@@ -129,8 +151,8 @@ std::vector<MetricRecord> MetricsRecorder::History(bool clear) {
 
 absl::Status MetricsRecorder::Flush() {
   absl::Status first;
-  for (const auto& sink : sinks_) {
-    const absl::Status status = sink->Flush();
+  for (const Sink& sink : sinks_) {
+    const absl::Status status = sink.sink->Flush();
     if (first.ok()) first = status;
   }
   return first;

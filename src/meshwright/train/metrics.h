@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -79,6 +80,8 @@ struct EvalMetrics {
   EvalMetrics& operator+=(const EvalMetrics& other);
   double Loss() const;  // objective_sum / denominator; 0 without tokens
   double Perplexity() const;
+  // eval/loss, eval/perplexity, eval/total_weights, measured after `step` updates.
+  MetricRecord ToRecord(int64_t step) const;
 };
 
 // Where records go. Write is called in step order.
@@ -103,6 +106,11 @@ std::unique_ptr<MetricSink> MakeConsoleSink(std::FILE* out, bool progress_bar, i
 absl::StatusOr<std::unique_ptr<MetricSink>> OpenJsonlSink(const std::string& path,
                                                           int64_t resume_step = -1);
 
+// The last step up to `resume_step` after which `path`, a file of OpenJsonlSink, has a
+// measurement; nullopt without one and without the file.
+// Errors: as OpenJsonlSink.
+absl::StatusOr<std::optional<int64_t>> LastEvalStep(const std::string& path, int64_t resume_step);
+
 // Lines of JSON to an open stream, for --json.
 std::unique_ptr<MetricSink> MakeJsonStreamSink(std::FILE* out);
 
@@ -122,9 +130,13 @@ class MetricsRecorder {
   explicit MetricsRecorder(std::function<void(std::string_view)> warn = {},
                            size_t window = kWindow);
 
-  void AddSink(std::unique_ptr<MetricSink> sink);
+  // With `steps_only` it gets no measurements.
+  void AddSink(std::unique_ptr<MetricSink> sink, bool steps_only = false);
   // Errors: InvalidArgument for a step that is not beyond the last one.
   absl::Status Record(MetricRecord record);
+  // A measurement after record.step updates: passed on, and not kept.
+  // Errors: InvalidArgument when later steps were recorded.
+  absl::Status RecordEval(const MetricRecord& record);
   // The newest record, or null.
   const MetricRecord* Latest() const;
   // The records kept, oldest first; `clear` forgets them.
@@ -135,7 +147,14 @@ class MetricsRecorder {
   std::function<void(std::string_view)> warn_;
   size_t window_;
   std::deque<MetricRecord> records_;
-  std::vector<std::unique_ptr<MetricSink>> sinks_;
+  struct Sink {
+    std::unique_ptr<MetricSink> sink;
+    bool steps_only;
+  };
+  // A sink that fails is dropped: training is worth more than its log.
+  void PassOn(const MetricRecord& record, bool is_step);
+
+  std::vector<Sink> sinks_;
   int64_t last_step_ = 0;
   size_t num_evicted_ = 0;
 };

@@ -115,6 +115,27 @@ TEST(EvalMetricsTest, BatchesAddUpBeforeTheDivision) {
   EXPECT_EQ(total.num_tokens, 9);
 }
 
+TEST(MetricsRecorderTest, MeasurementsAreNoSteps) {
+  const auto text = [&](bool steps_only) {
+    return Captured([&](std::FILE* out) {
+      MetricsRecorder recorder;
+      recorder.AddSink(MakeJsonStreamSink(out), steps_only);
+      const EvalMetrics measured{.objective_sum = 6, .nll_sum = 6, .denominator = 4};
+      EXPECT_TRUE(recorder.RecordEval(measured.ToRecord(0)).ok());
+      EXPECT_TRUE(recorder.Record(Record(1, 2.5)).ok());
+      EXPECT_TRUE(recorder.RecordEval(measured.ToRecord(1)).ok());
+      EXPECT_TRUE(recorder.Record(Record(2, 2.5)).ok());
+      EXPECT_FALSE(recorder.RecordEval(measured.ToRecord(1)).ok());
+      EXPECT_THAT(recorder.History(), SizeIs(2));
+    });
+  };
+  EXPECT_THAT(StepsOf(text(false)), ElementsAre(0, 1, 1, 2));
+  EXPECT_THAT(Lines(text(false))[0],
+              HasSubstr("{\"step\":0,\"eval/loss\":1.5,\"eval/perplexity\":4.48"));
+  EXPECT_THAT(Lines(text(false))[0], HasSubstr("\"eval/total_weights\":4}"));
+  EXPECT_THAT(StepsOf(text(true)), ElementsAre(1, 2));
+}
+
 TEST(ConsoleSinkTest, OneLinePerStep) {
   MetricRecord record = Record(3, 2.34567);
   record.Set("learning/grad_norm", 1.234);

@@ -116,6 +116,12 @@ class SftRun {
       return absl::InvalidArgumentError(
           "--restart-update begins an update of a saved run again: give --resume too");
     }
+    if (config_.eval_interval > 0 && options_.eval_data.empty()) {
+      return absl::InvalidArgumentError(fmt::format(
+          "eval_interval={} says when --eval-data is measured, and there is none: give it, or "
+          "leave eval_interval=-1",
+          config_.eval_interval));
+    }
     MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, options_.resume));
     MW_ASSIGN_OR_RETURN(const OpenedModel asked, OpenModel(options_.model));
     config_.AdaptTo(asked.config);
@@ -134,6 +140,9 @@ class SftRun {
         Note(fmt::format("nothing more to do: {} has {} of {} steps", options_.out, step,
                          config_.steps));
         return result_;
+      }
+      if (!options_.eval_data.empty()) {
+        MW_ASSIGN_OR_RETURN(last_measured_, LastEvalStep(options_.out + "/metrics.jsonl", step));
       }
     }
     model_ = saved ? &saved->model : &asked;
@@ -204,8 +213,10 @@ class SftRun {
   }
 
   absl::Status Train(const std::atomic<bool>& stop) {
-    MW_RETURN_IF_ERROR(Measure(stop).status());
     const int64_t first_step = engine_->step();
+    if (!last_measured_ || (IsMeasured(first_step) && *last_measured_ < first_step)) {
+      MW_RETURN_IF_ERROR(Measure(stop).status());
+    }
     bool opened = false;
     while (engine_->step() < config_.steps && !stop.load()) {
       while (NeedsMicroBatch() && !stop.load()) {
@@ -233,6 +244,10 @@ class SftRun {
       if (config_.checkpoint_period > 0 && step % config_.checkpoint_period == 0 &&
           step < config_.steps && !stop.load()) {
         MW_RETURN_IF_ERROR(Save(/*last=*/false));
+      }
+      if (IsMeasured(step) && step < config_.steps && !stop.load()) {
+        MW_RETURN_IF_ERROR(RecordAll());
+        MW_RETURN_IF_ERROR(Measure(stop).status());
       }
     }
     result_.last_step = engine_->step();
@@ -283,7 +298,7 @@ class SftRun {
         std::make_unique<MetricsRecorder>([this](std::string_view sentence) { Note(sentence); });
     if (options_.make_console_sink) {
       if (auto sink = options_.make_console_sink(config_.steps))
-        recorder_->AddSink(std::move(sink));
+        recorder_->AddSink(std::move(sink), /*steps_only=*/true);
     }
     const int64_t resume_step = options_.resume ? first_step : -1;
     MW_ASSIGN_OR_RETURN(auto jsonl, OpenJsonlSink(options_.out + "/metrics.jsonl", resume_step));
@@ -293,7 +308,8 @@ class SftRun {
                           OpenTensorBoardSink(options_.out + "/tensorboard", resume_step));
       recorder_->AddSink(std::move(tensorboard));
     }
-    return absl::OkStatus();
+    if (!measured_before_) return absl::OkStatus();
+    return recorder_->RecordEval(*std::exchange(measured_before_, std::nullopt));
   }
 
   absl::Status Record(const std::vector<StepMetrics>& metrics) {
@@ -311,11 +327,17 @@ class SftRun {
     return absl::OkStatus();
   }
 
+  // Waits for the updates that were dispatched.
+  absl::Status RecordAll() {
+    MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(true));
+    num_in_flight_ = 0;
+    return Record(metrics);
+  }
+
   // Metrics are written first: a checkpoint never is ahead of them. The last one of a process is
   // told, since nothing else is until it is there.
   absl::Status Save(bool last) {
-    MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(true));
-    MW_RETURN_IF_ERROR(Record(metrics));
+    MW_RETURN_IF_ERROR(RecordAll());
     MW_RETURN_IF_ERROR(recorder_->Flush());
     if (!config_.enable_checkpointing) return absl::OkStatus();
     const std::string checkpoint = fmt::format("{}/checkpoints/{}", options_.out, engine_->step());
@@ -348,7 +370,18 @@ class SftRun {
     if (absl::IsCancelled(metrics.status()) && stop.load()) return false;
     MW_RETURN_IF_ERROR(metrics.status());
     if (options_.on_eval) options_.on_eval(engine_->step(), *metrics);
+    MetricRecord record = metrics->ToRecord(engine_->step());
+    if (recorder_) {
+      MW_RETURN_IF_ERROR(recorder_->RecordEval(record));
+    } else {
+      measured_before_ = std::move(record);
+    }
     return true;
+  }
+
+  // Besides before the first step and after the last.
+  bool IsMeasured(int64_t step) const {
+    return eval_dataset_ && config_.eval_interval > 0 && step % config_.eval_interval == 0;
   }
 
   std::shared_ptr<const runtime::Client> client_;
@@ -368,6 +401,10 @@ class SftRun {
   // At most: what is dispatched and not known to be done.
   int64_t num_in_flight_ = 0;
   std::unique_ptr<MetricsRecorder> recorder_;
+  // The step of the last measurement of the run that is continued.
+  std::optional<int64_t> last_measured_;
+  // What was measured before there were files.
+  std::optional<MetricRecord> measured_before_;
   // From the start of the process to its first step, in the record of that step.
   double start_s_ = 0;
   double start_cpu_s_ = 0;

@@ -26,7 +26,7 @@ namespace mw::train {
 struct SftOptions {
   std::string model;              // see OpenModel
   std::vector<std::string> data;  // JSONL files
-  std::string eval_data;          // "" = none; measured before and after
+  std::string eval_data;          // "" = none; measured before, every eval_interval, and after
   std::string out;
   // Continue the newest checkpoint of `out`, which then must have one.
   bool resume = false;
@@ -55,12 +55,13 @@ struct SftResult {
 // Trains. Once `stop` is true, no further micro-batch is dispatched; the newest update is
 // saved, and with it what the next one has accumulated.
 //
-// Files in `out`: config.yaml, metrics.jsonl, tensorboard/, checkpoints/. Nothing is
-// written there before the first micro-batch has succeeded. With the same settings, N
-// steps and k steps, a restart and N-k steps give the same weights and the same metrics,
-// also when the restart came between two micro-batches; on a mesh that defers reductions,
-// then to the order of sums (Engine::State). A run that is finished resumes to nothing
-// more to do.
+// Files in `out`: config.yaml, metrics.jsonl, tensorboard/, checkpoints/. Measurements of
+// eval_data are records of their own, and a continued run makes those that are not there yet:
+// in metrics.jsonl each is there once. Nothing is written before the first micro-batch has
+// succeeded. With the same settings, N steps and k steps, a restart and N-k steps give the same
+// weights and the same metrics, also when the restart came between two micro-batches; on a mesh
+// that defers reductions, then to the order of sums (Engine::State). A run that is finished resumes
+// to nothing more to do.
 //
 // Errors before the first step: whatever the model, the data or the settings report;
 // FailedPrecondition for a folder that is not empty without `resume`, or without a

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -148,6 +150,68 @@ TEST_F(SftTest, AStopBeforeTheClosingMeasurementIsNoFinishedRun) {
   const auto finished = Run(2, false);
   ASSERT_TRUE(finished.ok()) << finished.status();
   EXPECT_FALSE(finished->stopped);
+}
+
+// The measurements of metrics.jsonl as (step, loss).
+std::vector<std::pair<int64_t, double>> Measurements(const std::string& run) {
+  std::vector<std::pair<int64_t, double>> found;
+  std::istringstream lines(*io::ReadFile(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (!record.contains("eval/loss")) continue;
+    EXPECT_FALSE(record.contains("learning/loss"));
+    EXPECT_GT(record["eval/total_weights"], 0);
+    EXPECT_TRUE(record.contains("eval/perplexity"));
+    found.emplace_back(record["step"], record["eval/loss"]);
+  }
+  return found;
+}
+
+TEST_F(SftTest, MeasurementsAreRecordedOnceWhateverRestartsThereWere) {
+  options_.eval_data = options_.data[0];
+  config_.eval_interval = 2;
+  config_.checkpoint_period = 1;
+  config_.max_num_checkpoints_to_keep = 0;
+  config_.engine.schedule.learning_rate = 1e-2;
+  std::vector<std::pair<int64_t, double>> told;
+  options_.on_eval = [&](int64_t step, const EvalMetrics& metrics) {
+    told.emplace_back(step, metrics.Loss());
+  };
+  options_.out = dir_ + "/straight";
+  ASSERT_TRUE(Run(5, false).ok());
+  const auto straight = Measurements(options_.out);
+  EXPECT_EQ(told, straight);
+  ASSERT_EQ(straight.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(straight[i].first, std::min<int64_t>(2 * i, 5));
+  EXPECT_LT(straight[3].second, straight[0].second);
+
+  // Resumed from a step that was measured, from one that was not, and from one that was saved
+  // and killed before it was measured.
+  for (const int64_t step : {2, 3, 4}) {
+    options_.out = dir_ + "/resumed" + std::to_string(step);
+    fs::copy(dir_ + "/straight", options_.out,
+             fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+    for (int64_t later = step + 1; later <= 5; ++later) {
+      fs::remove_all(options_.out + "/checkpoints/" + std::to_string(later));
+    }
+    if (step == 4) {
+      std::string kept;
+      std::istringstream lines(*io::ReadFile(options_.out + "/metrics.jsonl"));
+      for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("{\"step\":4,\"eval")) kept += line + "\n";
+      }
+      ASSERT_TRUE(io::WriteFile(options_.out + "/metrics.jsonl", kept).ok());
+      ASSERT_EQ(Measurements(options_.out).size(), 3u);
+    }
+    const auto resumed = Run(5, true);
+    ASSERT_TRUE(resumed.ok()) << resumed.status();
+    EXPECT_EQ(resumed->first_step, step);
+    EXPECT_EQ(Measurements(options_.out), straight) << step;
+  }
+
+  options_.eval_data.clear();
+  EXPECT_THAT(std::string(Run(6, true).status().message()),
+              HasSubstr("eval_interval=2 says when --eval-data is measured, and there is none"));
 }
 
 // 12 steps, and the same in three runs through the checkpoints on disk.
