@@ -146,8 +146,7 @@ void Graph::SetOutputs(std::vector<Value> outputs, std::vector<std::string> name
 void Graph::Donate(int parameter, int output) {
   const TensorType& from = parameters_.at(parameter).type();
   const TensorType& to = outputs_.at(output).type();
-  // Not the whole types: the buffer of a partial sum may take the sum.
-  if (from.dtype != to.dtype || from.dims != to.dims || from.spec.dims != to.spec.dims) {
+  if (from != to) {
     throw GraphError(
         absl::StatusCode::kInvalidArgument, "donate",
         fmt::format("parameter {} is {} but output {} is {}: a donated buffer needs "

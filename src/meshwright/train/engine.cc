@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
                     impl->client_->devices().size()));
   }
   impl->batch_.resize(kNumBatchTensors);
+  impl->batches_.resize(kNumBatchTensors);
   impl->accumulators_.resize(impl->params_.size());
   if (options.mesh.gather_parameters == GatherParameters::kUpdate) {
     impl->gathered_.resize(std::ranges::count(impl->placement_.is_gathered, true));
@@ -113,12 +114,31 @@ absl::Status Engine::FwdBwd(const data::Batch& batch) {
   return impl_->FwdBwd(batch);
 }
 
+absl::Status Engine::FwdBwdBatched(std::span<const data::Batch> batches) {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  CpuTimer timer(&impl_->host_s_);
+  return impl_->FwdBwdBatched(batches);
+}
+
 absl::Status Engine::Update() {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
   {
     CpuTimer timer(&impl_->host_s_);
     MW_RETURN_IF_ERROR(impl_->Update());
   }
+  return FinishUpdate();
+}
+
+absl::Status Engine::TrainStep(const data::Batch& batch) {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  {
+    CpuTimer timer(&impl_->host_s_);
+    MW_RETURN_IF_ERROR(impl_->TrainStep(batch));
+  }
+  return FinishUpdate();
+}
+
+absl::Status Engine::FinishUpdate() {
   if (impl_->options_.mesh.check_replicas) MW_RETURN_IF_ERROR(impl_->Poison(CheckReplicas()));
   impl_->pending_.back().metrics.host_s = std::max(0.0, impl_->host_s_ - impl_->plugin_s_);
   impl_->host_s_ = 0;
@@ -287,6 +307,10 @@ void VisitPrograms(const std::map<BatchShape, MicroPrograms>& micro,
     if (programs.first) visit("first_kernel" + suffix, *programs.first);
     if (programs.accum) visit("accum_kernel" + suffix, *programs.accum);
     if (programs.eval) visit("eval_kernel" + suffix, *programs.eval);
+    if (programs.train_step) visit("train_step_kernel" + suffix, *programs.train_step);
+    for (const auto& [count, batched] : programs.batched) {
+      visit(fmt::format("batched_kernel[{},{},{}]", count, shape.rows, shape.tokens), batched);
+    }
   }
   if (update) visit(std::string("update_kernel"), *update);
 }

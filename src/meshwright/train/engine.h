@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -98,6 +99,18 @@ class Engine {
   // Errors: InvalidArgument for tensors of other dtypes or dims than a Batch has.
   absl::Status FwdBwd(const data::Batch& batch);
 
+  // FwdBwd of all micro-batches of a step in one program that loops over them: what is
+  // accumulated is the same up to the order of sums, nothing is dispatched in between, and
+  // there is one program to compile instead of two. All batches have one shape.
+  // Errors: those of FwdBwd; InvalidArgument for batches of several shapes or none;
+  // FailedPrecondition when something was accumulated already.
+  absl::Status FwdBwdBatched(std::span<const data::Batch> batches);
+
+  // FwdBwd and Update of a step of one micro-batch in one program: no accumulator crosses
+  // it. The same arithmetic.
+  // Errors: those of FwdBwd; FailedPrecondition when something was accumulated already.
+  absl::Status TrainStep(const data::Batch& batch);
+
   // Applies the optimizer once to what was accumulated, and clears it. What the step
   // did comes out of TakeMetrics.
   // Errors: FailedPrecondition when nothing was accumulated.
@@ -159,6 +172,8 @@ class Engine {
       std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
       const models::Model* model, const EngineOptions& options);
   explicit Engine(std::unique_ptr<Impl> impl);
+  // What follows an update's dispatch.
+  absl::Status FinishUpdate();
   std::unique_ptr<Impl> impl_;
 };
 

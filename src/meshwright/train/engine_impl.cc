@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -345,6 +346,33 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::Eval(BatchShape shape) {
   return &*programs.eval;
 }
 
+absl::StatusOr<LoadedProgram*> Engine::Impl::Batched(BatchShape shape, int64_t count) {
+  MicroPrograms& programs = ProgramsFor(shape);
+  auto it = programs.batched.find(count);
+  if (it == programs.batched.end()) {
+    MW_ASSIGN_OR_RETURN(LoadedProgram program,
+                        BuildNow(BuildBatchedKernel(*model_, options_, shape, count)));
+    AddArgs(program, weights_);
+    AddArgs(program, batches_);
+    FinishArgs(program);
+    it = programs.batched.emplace(count, std::move(program)).first;
+  }
+  return &it->second;
+}
+
+absl::StatusOr<LoadedProgram*> Engine::Impl::TrainStepProgram(BatchShape shape) {
+  MicroPrograms& programs = ProgramsFor(shape);
+  if (!programs.train_step) {
+    MW_ASSIGN_OR_RETURN(programs.train_step,
+                        BuildNow(BuildTrainStepKernel(*model_, options_, shape)));
+    AddArgs(*programs.train_step, weights_);
+    AddArgs(*programs.train_step, state_);
+    AddArgs(*programs.train_step, batch_);
+    FinishArgs(*programs.train_step);
+  }
+  return &*programs.train_step;
+}
+
 absl::StatusOr<LoadedProgram*> Engine::Impl::UpdateProgram(std::optional<NewProgram> built) {
   if (!update_) {
     if (built) {
@@ -378,14 +406,41 @@ absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch) co
   return BatchShape{dims[0], dims[1]};
 }
 
+namespace {
+
+std::array<const HostTensor*, kNumBatchTensors> TensorsOf(const data::Batch& batch) {
+  return {&batch.tokens, &batch.targets, &batch.loss_mask, &batch.segment_ids, &batch.positions};
+}
+
+}  // namespace
+
 absl::Status Engine::Impl::UploadBatch(const data::Batch& batch) {
-  const HostTensor* const tensors[kNumBatchTensors] = {
-      &batch.tokens, &batch.targets, &batch.loss_mask, &batch.segment_ids, &batch.positions};
+  const auto tensors = TensorsOf(batch);
   for (size_t i = 0; i < kNumBatchTensors; ++i) {
     const TensorType type(tensors[i]->dtype(), tensors[i]->dims(), placement_.batch);
     MW_ASSIGN_OR_RETURN(DeviceArray array,
                         Upload(*tensors[i], type, runtime::UploadSemantics::kAsyncCopy));
     batch_[i].Take(std::move(array));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::UploadBatches(std::span<const data::Batch> batches) {
+  PartitionSpec spec = placement_.batch;
+  spec.dims.insert(spec.dims.begin(), std::vector<std::string>());
+  for (size_t i = 0; i < kNumBatchTensors; ++i) {
+    const HostTensor& first = *TensorsOf(batches[0])[i];
+    Dims dims = first.dims();
+    dims.insert(dims.begin(), static_cast<int64_t>(batches.size()));
+    HostTensor stacked = HostTensor::Zeros(first.dtype(), dims);
+    std::byte* to = stacked.mutable_bytes();
+    for (const data::Batch& batch : batches) {
+      const HostTensor& from = *TensorsOf(batch)[i];
+      to = std::copy_n(from.bytes(), from.num_bytes(), to);
+    }
+    MW_ASSIGN_OR_RETURN(DeviceArray array, Upload(stacked, TensorType(first.dtype(), dims, spec),
+                                                  runtime::UploadSemantics::kAsyncCopy));
+    batches_[i].Take(std::move(array));
   }
   return absl::OkStatus();
 }
@@ -438,13 +493,71 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   const absl::Status status = Run(*program);
   // Only accum_kernel donates.
   if (!status.ok()) return first ? status : Poison(status);
-  TakeResults(0, accumulators_);
-  TakeResult(accumulators_.size(), sums_);
-  if (first) TakeResults(accumulators_.size() + 1, gathered_);
+  if (first) {
+    TakeFirst();
+  } else {
+    TakeResults(0, accumulators_);
+    TakeResult(accumulators_.size(), sums_);
+  }
   reaper_.Take(retired_);
   ++num_micro_batches_;
   num_tokens_ += batch.num_tokens;
   return Throttle(static_cast<size_t>(options_.max_inflight_computations));
+}
+
+void Engine::Impl::TakeFirst() {
+  TakeResults(0, accumulators_);
+  TakeResult(accumulators_.size(), sums_);
+  TakeResults(accumulators_.size() + 1, gathered_);
+}
+
+absl::Status Engine::Impl::FwdBwdBatched(std::span<const data::Batch> batches) {
+  if (batches.empty()) return absl::InvalidArgumentError("FwdBwdBatched was called with no batch");
+  if (num_micro_batches_ > 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("FwdBwdBatched runs all micro-batches of a step, but {} are accumulated "
+                    "already; call Update first, or FwdBwd for each of the others",
+                    num_micro_batches_));
+  }
+  MW_ASSIGN_OR_RETURN(const BatchShape shape, CheckBatch(batches[0]));
+  int64_t num_tokens = 0;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    MW_ASSIGN_OR_RETURN(const BatchShape other, CheckBatch(batches[i]));
+    if (other != shape) {
+      return absl::InvalidArgumentError(fmt::format(
+          "FwdBwdBatched takes batches of one shape, but batch {} is {} rows of {} tokens and "
+          "batch 0 is {} of {}; call FwdBwd for each of them",
+          i, other.rows, other.tokens, shape.rows, shape.tokens));
+    }
+    num_tokens += batches[i].num_tokens;
+  }
+  MW_ASSIGN_OR_RETURN(LoadedProgram * program,
+                      Batched(shape, static_cast<int64_t>(batches.size())));
+  step_started_ns_ = WallNanoseconds();
+  reaper_.Drain();
+  MW_RETURN_IF_ERROR(UploadBatches(batches));
+  MW_RETURN_IF_ERROR(Run(*program));
+  TakeFirst();
+  reaper_.Take(retired_);
+  num_micro_batches_ = static_cast<int64_t>(batches.size());
+  num_tokens_ = num_tokens;
+  return Throttle(static_cast<size_t>(options_.max_inflight_computations));
+}
+
+absl::Status Engine::Impl::TrainStep(const data::Batch& batch) {
+  if (num_micro_batches_ > 0) {
+    return absl::FailedPreconditionError(
+        fmt::format("TrainStep is a step of one micro-batch, but {} are accumulated already; call "
+                    "Update first, or FwdBwd and Update",
+                    num_micro_batches_));
+  }
+  MW_ASSIGN_OR_RETURN(const BatchShape shape, CheckBatch(batch));
+  MW_ASSIGN_OR_RETURN(LoadedProgram * program, TrainStepProgram(shape));
+  step_started_ns_ = WallNanoseconds();
+  reaper_.Drain();
+  MW_RETURN_IF_ERROR(UploadBatch(batch));
+  MW_RETURN_IF_ERROR(Poison(Run(*program)));
+  return TakeUpdate(1, batch.num_tokens);
 }
 
 absl::Status Engine::Impl::Update() {
@@ -454,15 +567,12 @@ absl::Status Engine::Impl::Update() {
   }
   MW_ASSIGN_OR_RETURN(LoadedProgram * program, UpdateProgram());
   MW_RETURN_IF_ERROR(Poison(Run(*program)));
+  return TakeUpdate(num_micro_batches_, num_tokens_);
+}
+
+absl::Status Engine::Impl::TakeUpdate(int64_t num_micro_batches, int64_t num_tokens) {
   TakeResults(0, weights_);
   TakeResults(weights_.size(), state_);
-  // The accumulators' buffers, summed over the mesh.
-  for (std::vector<Buffer>& results : results_) {
-    for (size_t i = weights_.size() + state_.size(); i + 1 < results.size(); ++i) {
-      retired_.push_back(std::move(results[i]));
-    }
-  }
-
   PendingStep pending;
   auto copied = results_[0].back().ToHostAsync(&pending.values);
   if (!copied.ok()) return Poison(copied.status());
@@ -472,8 +582,8 @@ absl::Status Engine::Impl::Update() {
       [at = pending.finished_ns](const absl::Status&) { at->store(WallNanoseconds()); })));
   ++step_;
   pending.metrics.step = step_;
-  pending.metrics.num_micro_batches = num_micro_batches_;
-  pending.metrics.num_tokens = num_tokens_;
+  pending.metrics.num_micro_batches = num_micro_batches;
+  pending.metrics.num_tokens = num_tokens;
   pending.started_ns = step_started_ns_;
   ClearAccumulated();
   pending_.push_back(std::move(pending));

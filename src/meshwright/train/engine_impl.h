@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,8 @@ struct MicroPrograms {
   std::optional<LoadedProgram> first;
   std::optional<LoadedProgram> accum;
   std::optional<LoadedProgram> eval;
+  std::optional<LoadedProgram> train_step;
+  std::map<int64_t, LoadedProgram> batched;  // by the number of micro-batches
 };
 
 // An update whose metrics are on their way to the host.
@@ -117,9 +120,13 @@ class Engine::Impl {
                                        std::optional<NewProgram> built = std::nullopt);
   absl::StatusOr<LoadedProgram*> Accum(BatchShape shape);
   absl::StatusOr<LoadedProgram*> Eval(BatchShape shape);
+  absl::StatusOr<LoadedProgram*> Batched(BatchShape shape, int64_t count);
+  absl::StatusOr<LoadedProgram*> TrainStepProgram(BatchShape shape);
   absl::StatusOr<LoadedProgram*> UpdateProgram(std::optional<NewProgram> built = std::nullopt);
   absl::StatusOr<BatchShape> CheckBatch(const data::Batch& batch) const;
   absl::Status UploadBatch(const data::Batch& batch);
+  // One after the other along a new first dim.
+  absl::Status UploadBatches(std::span<const data::Batch> batches);
   absl::Status Run(LoadedProgram& program);
 
   // Moves results [begin, begin + to.size()) into `to`.
@@ -127,7 +134,14 @@ class Engine::Impl {
   void TakeResult(size_t i, DeviceArray& to);
   absl::Status Throttle(size_t most);
   absl::Status FwdBwd(const data::Batch& batch);
+  absl::Status FwdBwdBatched(std::span<const data::Batch> batches);
+  absl::Status TrainStep(const data::Batch& batch);
   absl::Status Update();
+  // Takes what a first micro-batch or all of a step's left: accumulators, sums, gathered.
+  void TakeFirst();
+  // Takes new weights and state from the program that was just run, and begins to read the
+  // metrics, which it returned last.
+  absl::Status TakeUpdate(int64_t num_micro_batches, int64_t num_tokens);
   void ClearAccumulated();
 
   // The oldest pending step into finished_.
@@ -155,6 +169,7 @@ class Engine::Impl {
   std::vector<runtime::Buffer> retired_;
   runtime::BufferReaper reaper_;
   std::vector<DeviceArray> batch_;
+  std::vector<DeviceArray> batches_;  // of batched_kernel
   DeviceArray coordinates_;
   std::vector<std::vector<runtime::Buffer>> results_;  // by device
   int64_t step_ = 0;

@@ -10,16 +10,22 @@
 //
 //   first_kernel   weights, batch                         → accumulators, sums, gathered
 //   accum_kernel   weights, accumulators*, sums, batch    → accumulators, sums
-//   update_kernel  weights*, state*, accumulators, sums   → weights, state, summed, metrics
+//   update_kernel  weights*, state*, accumulators, sums   → weights, state, metrics
 //   eval_kernel    weights, batch                         → sums
+//
+// and instead of these, with the same arithmetic
+//
+//   batched_kernel     weights, batches          → accumulators, sums, gathered
+//   train_step_kernel  weights*, state*, batch   → weights, state, metrics
+//
+// where batches are [n, B, T]: batched_kernel loops over the n micro-batches of a step,
+// train_step_kernel is a step of one.
 //
 // * donated: the output of the same name takes over the buffer. Weights have
 // weight_dtype, accumulators and slots are f32 whatever it is. `sums` is not donated,
 // since the host may still be reading it. Under gather_parameters=update first_kernel also
 // returns the weights that it gathered, in the compute dtype, and accum_kernel takes them
-// in place of those; else `gathered` is empty. `summed` are the accumulators that the update
-// sums over the mesh into as many bytes of a device (all-reduced ones), which it donates: nobody
-// reads them, but without them the sums would live beside the accumulators.
+// in place of those; else `gathered` is empty.
 //
 // On a mesh everything lies as StepPlacement says, the metrics are whole.
 #ifndef MESHWRIGHT_TRAIN_STEP_PROGRAMS_H_
@@ -36,6 +42,7 @@
 #include "meshwright/nn/param.h"
 #include "meshwright/train/engine_options.h"
 #include "meshwright/train/metrics.h"
+#include "meshwright/train/update_graph.h"
 
 namespace mw::train {
 
@@ -47,28 +54,6 @@ struct BatchShape {
 };
 inline constexpr int kNumBatchTensors = 5;
 
-// Places in the metrics vector of update_kernel.
-enum StepMetric {
-  kObjectiveSum,
-  kNllSum,
-  kZLossSum,
-  kDenominator,
-  kGradNorm,
-  kClippedGradNorm,
-  kLearningRate,
-  kSkipReason,
-  kNumStepMetrics
-};
-
-// A tensor of the update's state besides the weights.
-struct StateSpec {
-  std::string name;  // "m.<parameter>", "v.<parameter>", "count", …
-  TensorType type;
-};
-// In the order of update_kernel. Everything starts as zeros.
-std::vector<StateSpec> UpdateState(const std::vector<nn::ParamSpec>& params,
-                                   const EngineOptions& options);
-
 // Where everything lies. Errors: those of PlaceStep.
 absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const EngineOptions& options,
                                         std::set<std::string>* notes = nullptr);
@@ -78,22 +63,17 @@ absl::StatusOr<compile::Program> BuildFirstKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape);
 absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape);
+// REQUIRES: count > 0.
+absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
+                                                    const EngineOptions& options, BatchShape shape,
+                                                    int64_t count);
+absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model,
+                                                      const EngineOptions& options,
+                                                      BatchShape shape);
 absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
                                                  const EngineOptions& options, BatchShape shape);
 
-// One update.
-//
-//   scale = denominator > 0 ? 1 / denominator : 0
-//   g     = grad_dtype(scale * accumulator)
-//   norm  = sqrt(sum g^2), f32, over all parameters
-//   g     = g * min(1, threshold / norm)                     (threshold > 0)
-//   weights, slots, count = optimizer(…)   unless the step is skipped
-//
-// The rate comes from `count`, which a skip leaves alone. A skip selects every old
-// value, bit for bit: no token, a norm or loss that is not finite, or a spike: loss or
-// norm above mean + factor * standard deviation of those of the last `interval`
-// finite steps, once half of the interval (at least 2) is known.
-// Source of the spike rule: OLMo-core's SkipStepOptimizer.
+// What BuildUpdate says.
 absl::StatusOr<compile::Program> BuildUpdateKernel(const std::vector<nn::ParamSpec>& params,
                                                    const EngineOptions& options);
 

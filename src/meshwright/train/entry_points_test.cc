@@ -1,0 +1,147 @@
+// FwdBwdBatched and TrainStep against FwdBwd and Update, on one device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "meshwright/train/tiny_engine_for_test.h"
+
+namespace mw::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+// With SGD and a rate of 1 a weight moves by its gradient: Adam would hide a wrong scale.
+EngineOptions SgdOptions() {
+  EngineOptions options = TestOptions();
+  options.optimizer.opt_type = "sgd";
+  options.optimizer.sgd_momentum = 0.5;
+  options.schedule.learning_rate = 1;
+  return options;
+}
+
+class EntryPointsTest : public TinyEngineTest {
+ protected:
+  // Denominators 64, 16, 40 and 8, in rows of 64 tokens.
+  std::vector<data::Batch> Ragged() const {
+    std::vector<data::Batch> batches;
+    for (int row = 0; row < 4; ++row) {
+      batches.push_back(Rows({64, 16, 40, 8}, row, row + 1, 1, 64));
+    }
+    return batches;
+  }
+};
+
+TEST_F(EntryPointsTest, ABatchedCallAccumulatesWhatSingleCallsDo) {
+  for (const bool scan_layers : {true, false}) {
+    EngineOptions options = SgdOptions();
+    options.model.scan_layers = scan_layers;
+    const auto single = Make(options);
+    const auto batched = Make(options);
+    for (int step = 0; step < 2; ++step) {
+      for (const data::Batch& batch : Ragged()) Ok(single->FwdBwd(batch));
+      Ok(batched->FwdBwdBatched(Ragged()));
+      EXPECT_EQ(batched->num_micro_batches(), 4);
+      const GradientReadout expected = *single->ReadGradients();
+      const GradientReadout actual = *batched->ReadGradients();
+      EXPECT_EQ(actual.denominator, 128);
+      EXPECT_NEAR(actual.loss, expected.loss, 1e-6 * expected.loss);
+      for (size_t i = 0; i < expected.gradients.size(); ++i) {
+        EXPECT_LE(RelativeL2(actual.gradients[i], expected.gradients[i]), 1e-6)
+            << single->params()[i].name;
+      }
+      Ok(single->Update());
+      Ok(batched->Update());
+      const StepMetrics a = Last(*batched), b = Last(*single);
+      EXPECT_EQ(a.num_micro_batches, b.num_micro_batches);
+      EXPECT_EQ(a.num_tokens, b.num_tokens);
+      EXPECT_EQ(a.denominator, b.denominator);
+      EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-6 * b.grad_norm);
+    }
+    EXPECT_EQ(batched->programs().count("batched_kernel[4,1,64]"), 1u);
+    EXPECT_EQ(batched->programs().size(), 2u);  // and update_kernel
+  }
+}
+
+TEST_F(EntryPointsTest, ABatchedCallMayBeContinued) {
+  const auto single = Make(SgdOptions());
+  const auto batched = Make(SgdOptions());
+  const std::vector<data::Batch> batches = Ragged();
+  for (const data::Batch& batch : batches) Ok(single->FwdBwd(batch));
+  Ok(batched->FwdBwdBatched({batches.data(), 3}));
+  Ok(batched->FwdBwd(batches[3]));
+  EXPECT_LE(MaxDifference(batched->ReadGradients()->gradients, single->ReadGradients()->gradients),
+            1e-7);
+}
+
+TEST_F(EntryPointsTest, AFusedStepIsAStep) {
+  const auto single = Make(SgdOptions());
+  const auto fused = Make(SgdOptions());
+  for (const data::Batch& batch : Ragged()) {
+    const auto before = *single->Params();
+    Ok(single->FwdBwd(batch));
+    Ok(single->Update());
+    Ok(fused->TrainStep(batch));
+    const StepMetrics a = Last(*fused), b = Last(*single);
+    EXPECT_EQ(a.step, b.step);
+    EXPECT_EQ(a.num_micro_batches, 1);
+    EXPECT_EQ(a.num_tokens, b.num_tokens);
+    EXPECT_EQ(a.denominator, b.denominator);
+    EXPECT_NEAR(a.Loss(), b.Loss(), 1e-6 * b.Loss());
+    EXPECT_NEAR(a.grad_norm, b.grad_norm, 2e-6 * b.grad_norm);
+    EXPECT_EQ(a.learning_rate, b.learning_rate);
+  }
+  EXPECT_LE(MaxDifference(*fused->Params(), *single->Params()), 2e-6);
+  const EngineState a = *fused->State(), b = *single->State();
+  EXPECT_EQ(a.step, 4);
+  EXPECT_FALSE(a.partial.has_value());
+  for (const auto& [name, tensor] : b.tensors) {
+    if (tensor.dtype() != DType::kF32) continue;
+    EXPECT_LE(RelativeL2(a.tensors.at(name), tensor), 1e-5) << name;
+  }
+  EXPECT_EQ(fused->programs().size(), 1u);
+  EXPECT_EQ(fused->compile_stats().num_recompilations, 0);
+}
+
+TEST_F(EntryPointsTest, AFusedStepIsSkippedWhole) {
+  const auto engine = Make(SgdOptions());
+  Ok(engine->TrainStep(Ragged()[0]));
+  const auto before = *engine->Params();
+  const EngineState state = *engine->State();
+  Ok(engine->TrainStep(Rows({0}, 0, 1, 1, 64)));
+  EXPECT_EQ(Last(*engine).skip_reason, SkipReason::kNoTokens);
+  EXPECT_TRUE(SameBits(*engine->Params(), before));
+  const EngineState after = *engine->State();
+  for (const auto& [name, tensor] : after.tensors) {
+    EXPECT_TRUE(SameBits({tensor}, {state.tensors.at(name)})) << name;
+  }
+}
+
+// One program holds what two hold: weights and state in place, one set of accumulators.
+TEST_F(EntryPointsTest, WeightsAndStateAreUpdatedInPlace) {
+  const auto engine = Make(SgdOptions());
+  Ok(engine->TrainStep(Ragged()[0]));
+  int64_t bytes = 0;
+  const auto params = *engine->Params();
+  for (const HostTensor& tensor : params) {
+    bytes += 2 * static_cast<int64_t>(tensor.num_bytes());  // and its momentum
+  }
+  EXPECT_GE(engine->MemoryStats()->at("train_step_kernel[1,64]").alias_bytes, bytes);
+}
+
+TEST_F(EntryPointsTest, RefusesWhatDoesNotFit) {
+  const auto engine = Make(SgdOptions());
+  const std::vector<data::Batch> batches = Ragged();
+  const auto refusal = [](const absl::Status& status) {
+    return status.ok() ? std::string("accepted") : std::string(status.message());
+  };
+  EXPECT_THAT(refusal(engine->FwdBwdBatched({})), HasSubstr("no batch"));
+  EXPECT_THAT(refusal(engine->FwdBwdBatched(std::vector{batches[0], Rows(counts_, 0, 1)})),
+              HasSubstr("batch 1 is 1 rows of 8 tokens and batch 0 is 1 of 64"));
+  Ok(engine->FwdBwd(batches[0]));
+  EXPECT_THAT(refusal(engine->FwdBwdBatched(batches)), HasSubstr("1 are accumulated already"));
+  EXPECT_THAT(refusal(engine->TrainStep(batches[0])), HasSubstr("1 are accumulated already"));
+  Ok(engine->Update());  // nothing was lost
+  EXPECT_EQ(Last(*engine).denominator, 64);
+}
+
+}  // namespace
+}  // namespace mw::train

@@ -1,0 +1,231 @@
+#include "meshwright/train/update_graph.h"
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "meshwright/base/check.h"
+#include "meshwright/ops/add.h"
+#include "meshwright/ops/and.h"
+#include "meshwright/ops/broadcast_in_dim.h"
+#include "meshwright/ops/compare.h"
+#include "meshwright/ops/compose.h"
+#include "meshwright/ops/constant.h"
+#include "meshwright/ops/convert.h"
+#include "meshwright/ops/div.h"
+#include "meshwright/ops/dynamic_update_slice.h"
+#include "meshwright/ops/iota.h"
+#include "meshwright/ops/is_finite.h"
+#include "meshwright/ops/max.h"
+#include "meshwright/ops/min.h"
+#include "meshwright/ops/mul.h"
+#include "meshwright/ops/not.h"
+#include "meshwright/ops/optimization_barrier.h"
+#include "meshwright/ops/or.h"
+#include "meshwright/ops/reduce.h"
+#include "meshwright/ops/rem.h"
+#include "meshwright/ops/reshape.h"
+#include "meshwright/ops/reshard.h"
+#include "meshwright/ops/select.h"
+#include "meshwright/ops/slice.h"
+#include "meshwright/ops/sqrt.h"
+#include "meshwright/ops/sub.h"
+#include "meshwright/train/lr_schedule.h"
+#include "meshwright/train/metrics.h"
+#include "meshwright/train/optimizer.h"
+#include "meshwright/train/scalars.h"
+
+namespace mw::train {
+namespace {
+
+using graph::Graph;
+using graph::Value;
+
+std::unique_ptr<Optimizer> MakeOptimizer(const EngineOptions& options) {
+  auto optimizer = CreateOptimizer(options.optimizer);
+  MW_CHECK_MSG(optimizer.ok(), "options were validated");
+  return *std::move(optimizer);
+}
+
+// Sum of squares in two stages, so that a long sum does not swallow its small terms.
+// The barrier keeps the compiler from joining the stages again.
+Value SumOfSquares(Value x) {
+  Value squares = ops::Square(x);
+  if (squares.rank() > 1) {
+    squares = ops::OptimizationBarrier({ops::ReduceSum(squares, {-1})})[0];
+  }
+  std::vector<int64_t> dims;
+  for (int d = 0; d < squares.rank(); ++d) dims.push_back(d);
+  return ops::ReduceSum(squares, dims);
+}
+
+// A scalar choice for a whole tensor.
+Value Choose(Value pred, Value on_true, Value on_false) {
+  return ops::Select(pred, on_true, on_false);
+}
+
+// Whether `value` is beyond mean + factor * standard deviation of the first `known`
+// entries of `history` [N], of which at least half of N must be known.
+Value IsSpike(Value value, Value history, Value known, const EngineOptions& options) {
+  Graph& g = value.graph();
+  const int64_t interval = options.skip_step_interval;
+  const Value places = ops::Iota(g, DType::kS32, {interval}, 0);
+  const Value in_use = ops::Less(places, ops::BroadcastLike(known, places));
+  const Value zeros = ops::FullLike(history, 0);
+  const Value count = ops::Maximum(ops::Convert(known, DType::kF32), 1.0);
+  const Value mean = ops::Div(ops::ReduceSum(ops::Select(in_use, history, zeros), {0}), count);
+  const Value centered = ops::Sub(history, ops::BroadcastLike(mean, history));
+  const Value squares = ops::ReduceSum(ops::Select(in_use, ops::Square(centered), zeros), {0});
+  // The unbiased estimate, as torch.std's.
+  const Value deviation =
+      ops::Sqrt(ops::Div(squares, ops::Maximum(ops::Sub(count, ops::FullLike(count, 1)), 1.0)));
+  const Value limit = ops::Add(mean, ops::Mul(deviation, options.skip_step_scaling_factor));
+  const auto enough = static_cast<double>(std::max<int64_t>(2, interval / 2));
+  return ops::And(ops::Greater(value, limit), ops::GreaterEqual(known, enough));
+}
+
+// The history with one more step at place history_count % interval.
+Value AppendHistory(Value history_2N, Value history_count, Value loss, Value norm, Value keep,
+                    int64_t interval) {
+  const Value entry = ops::Reshape(PackScalars({loss, norm}), {2, 1});
+  const Value place = ops::Rem(history_count, static_cast<double>(interval));
+  return Choose(keep, ops::DynamicUpdateSliceInDim(history_2N, entry, place, 1), history_2N);
+}
+
+}  // namespace
+
+std::vector<StateSpec> UpdateState(const std::vector<nn::ParamSpec>& params,
+                                   const EngineOptions& options) {
+  std::vector<StateSpec> state;
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(options);
+  for (const nn::ParamSpec& spec : params) {
+    for (const std::string& slot : optimizer->slots()) {
+      state.push_back({slot + "." + spec.name, TensorType(DType::kF32, spec.dims)});
+    }
+  }
+  state.push_back({"count", TensorType(DType::kS32, {})});
+  if (options.skip_step_on_spikes) {
+    state.push_back({"history", TensorType(DType::kF32, {2, options.skip_step_interval})});
+    state.push_back({"history_count", TensorType(DType::kS32, {})});
+  }
+  return state;
+}
+
+std::vector<PartitionSpec> StateSpecs(const std::vector<nn::ParamSpec>& params,
+                                      const EngineOptions& options,
+                                      const StepPlacement& placement) {
+  const size_t num_slots = MakeOptimizer(options)->slots().size();
+  std::vector<PartitionSpec> specs;
+  for (const PartitionSpec& spec : placement.optimizer) specs.insert(specs.end(), num_slots, spec);
+  specs.resize(UpdateState(params, options).size());  // counters and history are whole
+  return specs;
+}
+
+UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineOptions& options,
+                         const StepPlacement& placement, UpdateInputs in) {
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(options);
+  UpdateResult result;
+  const bool on_mesh = !options.mesh.partition.mesh.empty();
+  if (on_mesh) in.sums = ops::Reshard(in.sums, {});
+  const size_t num_slots = optimizer->slots().size();
+  const size_t count_at = params.size() * num_slots;
+  const Value count = in.state[count_at];
+
+  const Value objective = Element(in.sums, kObjectiveSum);
+  const Value denominator = Element(in.sums, kDenominator);
+  const Value zero = ops::FullLike(denominator, 0);
+  const Value has_tokens = ops::Greater(denominator, 0.0);
+  const Value scale =
+      ops::Select(has_tokens, ops::Div(ops::FullLike(denominator, 1), denominator), zero);
+  std::vector<Value> gradients;
+  // Squares of gradients that the same axes shard are added up on each device first: one
+  // reduction of a scalar for each set of axes, and each element counts once.
+  std::vector<std::pair<std::set<std::string>, Value>> squares;
+  for (size_t i = 0; i < params.size(); ++i) {
+    // Summed over the mesh before it is scaled: the other way round every sum would wait for
+    // the scale, and move a scaled copy of its accumulator.
+    Value sum = in.accumulators[i];
+    if (on_mesh && !(placement.reduced[i] == placement.optimizer[i])) {
+      // Without the barrier a compiler makes the two one all-reduce again.
+      sum = ops::OptimizationBarrier({ops::Reshard(sum, placement.reduced[i])})[0];
+    }
+    if (on_mesh) sum = ops::Reshard(sum, placement.optimizer[i]);
+    const Value mean = ops::Mul(sum, ops::BroadcastLike(scale, sum));
+    gradients.push_back(ops::Convert(ops::Convert(mean, options.grad_dtype), DType::kF32));
+    std::set<std::string> axes;
+    for (const auto& dim : placement.optimizer[i].dims) axes.insert(dim.begin(), dim.end());
+    const Value square = SumOfSquares(gradients.back());
+    const auto it =
+        std::ranges::find_if(squares, [&](const auto& group) { return group.first == axes; });
+    if (it == squares.end()) {
+      squares.emplace_back(std::move(axes), ops::Add(zero, square));
+    } else {
+      it->second = ops::Add(it->second, square);
+    }
+  }
+  Value sum_of_squares = zero;
+  for (const auto& [axes, sum] : squares) {
+    const Value whole = on_mesh ? ops::Reshard(sum, {}) : sum;
+    sum_of_squares = squares.size() == 1 ? whole : ops::Add(sum_of_squares, whole);
+  }
+  const Value norm = ops::Sqrt(sum_of_squares);
+  Value clipped_norm = norm;
+  if (options.gradient_clipping_threshold > 0) {
+    const double threshold = options.gradient_clipping_threshold;
+    const Value over = ops::Greater(norm, threshold);
+    const Value shrink =
+        ops::Select(over, ops::Div(ops::FullLike(norm, threshold), norm), ops::FullLike(norm, 1));
+    for (Value& gradient : gradients) {
+      gradient = ops::Mul(gradient, ops::BroadcastLike(shrink, gradient));
+    }
+    clipped_norm = ops::Select(over, ops::FullLike(norm, threshold), norm);
+  }
+
+  const Value loss = ops::Mul(objective, scale);
+  const Value finite = ops::And(ops::IsFinite(norm), ops::IsFinite(loss));
+  const auto reason = [&](SkipReason r) { return ops::FullLike(norm, static_cast<double>(r)); };
+  Value skip = reason(SkipReason::kNone);
+  std::vector<Value> new_history;
+  if (options.skip_step_on_spikes) {
+    const Value history = in.state[count_at + 1];
+    const Value history_count = in.state[count_at + 2];
+    const int64_t interval = options.skip_step_interval;
+    const Value known = ops::Minimum(history_count, static_cast<double>(interval));
+    const auto row = [&](int64_t i) {
+      return ops::Reshape(ops::SliceInDim(history, 0, i, i + 1), {interval});
+    };
+    const Value spike =
+        ops::Or(IsSpike(loss, row(0), known, options), IsSpike(norm, row(1), known, options));
+    skip = ops::Select(spike, reason(SkipReason::kSpike), skip);
+    // Spikes enter too: a level that stays is no spike for long.
+    const Value keep = ops::And(finite, has_tokens);
+    new_history = {AppendHistory(history, history_count, loss, norm, keep, interval),
+                   Choose(keep, ops::Add(history_count, 1.0), history_count)};
+  }
+  if (options.skip_step_on_nonfinite) {
+    skip = ops::Select(finite, skip, reason(SkipReason::kNonFinite));
+  }
+  // Not the opposite of has_tokens: a NaN is neither.
+  skip = ops::Select(ops::LessEqual(denominator, 0.0), reason(SkipReason::kNoTokens), skip);
+  const Value apply = ops::Equal(skip, 0.0);
+
+  const Value rate = BuildLearningRate(options.schedule, count);
+  optimizer->Begin(rate, count);
+  for (size_t i = 0; i < params.size(); ++i) {
+    const auto first = in.state.begin() + static_cast<std::ptrdiff_t>(i * num_slots);
+    const std::vector<Value> old(first, first + static_cast<std::ptrdiff_t>(num_slots));
+    Optimizer::Result made = optimizer->Apply(in.weights[i], gradients[i], old, params[i].decay);
+    result.weights.push_back(Choose(apply, made.param, in.weights[i]));
+    for (size_t s = 0; s < num_slots; ++s) {
+      result.state.push_back(Choose(apply, made.slots[s], old[s]));
+    }
+  }
+  result.state.push_back(Choose(apply, ops::Add(count, 1.0), count));
+  result.state.insert(result.state.end(), new_history.begin(), new_history.end());
+  result.metrics = PackScalars({objective, Element(in.sums, kNllSum), Element(in.sums, kZLossSum),
+                                denominator, norm, clipped_norm, rate, skip});
+  return result;
+}
+
+}  // namespace mw::train
