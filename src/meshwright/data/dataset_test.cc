@@ -121,9 +121,8 @@ TEST_F(DatasetTest, EmptyAndMissingFilesAreErrors) {
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   const auto no_template = Dataset::Parse(R"({"messages": [{"role": "user", "content": "a"}]})",
                                           "f", encoder_, nullptr, options_);
-  EXPECT_THAT(Message(no_template.status()),
-              HasSubstr("f:1: the row is a chat, and the model has no chat template: write one as "
-                        "chat_template.jinja into its folder"));
+  EXPECT_THAT(Message(no_template.status()), HasSubstr(name));
+  }
 }
 
 // trl 6668: a prompt that fills the row leaves a loss of 0.0 that nobody notices.

@@ -4,10 +4,11 @@
 
 namespace mw::data {
 
-// For messages; the file is one of those that the model's other files are read with.
+// For messages.
 inline constexpr const char* kNoChatTemplate =
-    "the model has no chat template: write one as chat_template.jinja into its folder "
-    "(`meshwright convert` makes a folder of a GGUF file)";
+    "the model has no chat template: choose one with chat_template=chatml (or smollm2, llama3, "
+    "qwen3, "
+    "the path of a .jinja file)";
 
 }  // namespace mw::data
 

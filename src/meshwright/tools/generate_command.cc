@@ -64,7 +64,10 @@ absl::StatusOr<Prompt> MakePrompt(const GenerateArgs& args, const train::OpenedM
     prompt.stop_ids.push_back(static_cast<int32_t>(id));
   }
   if (tokenizer.eos_id().has_value()) prompt.stop_ids.push_back(*tokenizer.eos_id());
-  const absl::StatusOr<data::ChatTemplate> chat = train::LoadChatTemplate(opened, tokenizer);
+  const absl::StatusOr<data::ChatTemplate> chat =
+      train::LoadChatTemplate(opened, tokenizer, args.chat_template);
+  // Without a chat only what was asked for must be there.
+  if (!args.chat_template.empty()) MW_RETURN_IF_ERROR(chat.status());
   if (chat.ok()) {
     if (const auto id = EndOfTurn(*chat, tokenizer)) prompt.stop_ids.push_back(*id);
   }

@@ -21,6 +21,7 @@ struct GenerateArgs {
   // that has it as "messages").
   std::string prompt;
   std::string chat_file;
+  std::string chat_template;  // see train::NamedChatTemplate; "" = the model's own
   int64_t max_new_tokens = 128;
   double temperature = 1.0;  // 0 is greedy
   int64_t top_k = 0;         // 0 keeps all

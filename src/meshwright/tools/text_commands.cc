@@ -37,6 +37,7 @@ class GenerateCommand : public Command {
     args_.top_k = config.generation.top_k;
     args_.top_p = config.generation.top_p;
     args_.seed = config.data.seed;
+    args_.chat_template = config.chat_template;
     args_.compute_dtype = config.engine.model.compute_dtype;
     args_.weight_dtype = config.engine.weight_dtype;
     args_.json = context.flags.json;

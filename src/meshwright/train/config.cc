@@ -39,6 +39,10 @@ std::vector<ConfigField> MakeFields() {
                "malformed lines of the data are counted and left out instead of an error"),
       MW_FIELD("loss_on_prompt", loss_on_prompt,
                "loss on every token of a conversation, not only on the assistant's"),
+      MW_FIELD(
+          "chat_template", chat_template,
+          "how chats are written: smollm2, chatml, llama3, qwen3 or a .jinja file; empty = the "
+          "model's own"),
 
       MW_FIELD("learning_rate", engine.schedule.learning_rate, "the highest rate"),
       MW_FIELD("lr_schedule", engine.schedule.lr_schedule, "constant, linear, cosine or wsd"),

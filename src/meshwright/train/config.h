@@ -39,6 +39,7 @@ struct TrainConfig {
   data::DataIteratorOptions data;
   bool skip_malformed = false;
   bool loss_on_prompt = false;
+  std::string chat_template;  // see NamedChatTemplate; "" = the model's own
   GenerationConfig generation;
 
   bool enable_checkpointing = true;

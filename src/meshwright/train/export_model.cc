@@ -117,7 +117,7 @@ absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::Mod
   MW_RETURN_IF_ERROR(writer->Finish().status());
   MW_RETURN_IF_ERROR(io::WriteFile(dir + "/config.json", config_text));
   if (options.tokenizer_from != nullptr) {
-    MW_RETURN_IF_ERROR(WriteTokenizerFiles(*options.tokenizer_from, dir));
+    MW_RETURN_IF_ERROR(WriteTokenizerFiles(*options.tokenizer_from, dir, options.chat_template));
   }
   return summary;
 }

@@ -20,7 +20,8 @@ constexpr const char* kStateKeys[] = {"opt_type", "sgd_momentum", "skip_step_on_
                                       "skip_step_interval"};
 // Those that fix the rows and their order.
 constexpr const char* kDataKeys[] = {"shuffle",           "seed",           "packing",
-                                     "max_target_length", "loss_on_prompt", "skip_malformed"};
+                                     "max_target_length", "loss_on_prompt", "skip_malformed",
+                                     "chat_template"};
 
 // Those that decide what a micro-batch adds to its update, and how many there are, beside
 // kDataKeys, which no continuation may change. What only the update itself reads may change,

@@ -21,6 +21,7 @@
 #include "meshwright/train/export_model.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/resume.h"
+#include "meshwright/train/tokenizer_source.h"
 #include "meshwright/train/training_data.h"
 
 namespace mw::train {
@@ -185,6 +186,9 @@ class SftRun {
   }
 
   absl::Status OpenData(const OpenedModel& asked, const CheckpointState* saved) {
+    if (!config_.chat_template.empty()) {
+      MW_ASSIGN_OR_RETURN(chat_template_, NamedChatTemplate(config_.chat_template));
+    }
     MW_ASSIGN_OR_RETURN(dataset_, LoadTrainingData(asked, options_.data, config_));
     for (const std::string& warning : dataset_->report().Warnings()) Note(warning);
     if (!options_.eval_data.empty()) {
@@ -354,6 +358,7 @@ class SftRun {
       ExportOptions export_options;
       export_options.dtype = config_.engine.weight_dtype;
       export_options.tokenizer_from = model_;
+      export_options.chat_template = chat_template_;
       return ExportHf(dir, model_->config, engine_->params(), params, export_options).status();
     };
     CheckpointOptions checkpoint_options;
@@ -391,6 +396,8 @@ class SftRun {
   SftResult result_;
   FolderLock out_lock_;
   const OpenedModel* model_ = nullptr;
+  // The source of the one chosen, which checkpoints carry; "" = the model's own.
+  std::string chat_template_;
   std::shared_ptr<const data::Dataset> dataset_;
   std::shared_ptr<const data::Dataset> eval_dataset_;
   std::unique_ptr<data::BatchIterator> batches_;

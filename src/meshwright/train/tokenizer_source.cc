@@ -1,6 +1,7 @@
 #include "meshwright/train/tokenizer_source.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -11,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/base/excerpt.h"
+#include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/gguf.h"
@@ -218,6 +221,26 @@ absl::Status AddFolderTokenizer(const OpenedModel& opened, io::GgufMetadata& met
   return absl::OkStatus();
 }
 
+absl::Status WriteOwnTokenizerFiles(const OpenedModel& opened, const std::string& dir) {
+  switch (opened.kind) {
+    case Kind::kHfFolder:
+    case Kind::kCheckpoint:
+      for (const std::string& name : io::ListTokenizerFiles(opened.path)) {
+        MW_RETURN_IF_ERROR(io::CopyFile(opened.path + "/" + name, dir + "/" + name).status());
+      }
+      return absl::OkStatus();
+    case Kind::kGguf: {
+      if (!HasTokenizer(opened)) return absl::OkStatus();
+      MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, LoadTokenizer(opened));
+      MW_RETURN_IF_ERROR(io::WriteFile(dir + "/tokenizer.json", tokenizer.ToTokenizerJson()));
+      return io::WriteFile(dir + "/tokenizer_config.json", tokenizer.ToTokenizerConfigJson());
+    }
+    case Kind::kRandom:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<data::Tokenizer> LoadTokenizer(const OpenedModel& opened) {
@@ -252,32 +275,40 @@ absl::StatusOr<std::string> ChatTemplateSource(const OpenedModel& opened,
   return tokenizer.chat_template();
 }
 
+absl::StatusOr<std::string> NamedChatTemplate(const std::string& name) {
+  if (name.ends_with(".jinja")) {
+    MW_ASSIGN_OR_RETURN(std::string source, io::ReadFile(name));
+    if (source.empty()) {
+      return absl::InvalidArgumentError(fmt::format("the chat template {} is empty", name));
+    }
+    return source;
+  }
+  const absl::StatusOr<std::string_view> builtin = data::BuiltinChatTemplate(name);
+  if (builtin.ok()) return std::string(*builtin);
+  const std::vector<std::string> names = data::BuiltinChatTemplateNames();
+  return absl::NotFoundError(fmt::format(
+      "chat_template={} is no built-in template{}; there are {}, or give the path of a .jinja file",
+      Excerpt(name), NearestNote(name, names), fmt::join(names, ", ")));
+}
+
 absl::StatusOr<data::ChatTemplate> LoadChatTemplate(const OpenedModel& opened,
-                                                    const data::Tokenizer& tokenizer) {
-  MW_ASSIGN_OR_RETURN(const std::string source, ChatTemplateSource(opened, tokenizer));
+                                                    const data::Tokenizer& tokenizer,
+                                                    const std::string& named) {
+  MW_ASSIGN_OR_RETURN(const std::string source, named.empty()
+                                                    ? ChatTemplateSource(opened, tokenizer)
+                                                    : NamedChatTemplate(named));
   auto chat_template = data::MakeChatTemplate(tokenizer, source);
-  if (!chat_template.ok()) return InFile(chat_template.status(), opened.origin);
+  if (!chat_template.ok()) {
+    return InFile(chat_template.status(), named.empty() ? opened.origin : named);
+  }
   return chat_template;
 }
 
-absl::Status WriteTokenizerFiles(const OpenedModel& opened, const std::string& dir) {
-  switch (opened.kind) {
-    case Kind::kHfFolder:
-    case Kind::kCheckpoint:
-      for (const std::string& name : io::ListTokenizerFiles(opened.path)) {
-        MW_RETURN_IF_ERROR(io::CopyFile(opened.path + "/" + name, dir + "/" + name).status());
-      }
-      return absl::OkStatus();
-    case Kind::kGguf: {
-      if (!HasTokenizer(opened)) return absl::OkStatus();
-      MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, LoadTokenizer(opened));
-      MW_RETURN_IF_ERROR(io::WriteFile(dir + "/tokenizer.json", tokenizer.ToTokenizerJson()));
-      return io::WriteFile(dir + "/tokenizer_config.json", tokenizer.ToTokenizerConfigJson());
-    }
-    case Kind::kRandom:
-      return absl::OkStatus();
-  }
-  return absl::OkStatus();
+absl::Status WriteTokenizerFiles(const OpenedModel& opened, const std::string& dir,
+                                 const std::string& chat_template) {
+  MW_RETURN_IF_ERROR(WriteOwnTokenizerFiles(opened, dir));
+  if (chat_template.empty() || !HasTokenizer(opened)) return absl::OkStatus();
+  return io::WriteFile(dir + "/chat_template.jinja", chat_template);
 }
 
 absl::Status AddGgufTokenizer(const OpenedModel& opened, io::GgufMetadata& metadata) {

@@ -21,13 +21,21 @@ namespace mw::train {
 // tokenizer reports, naming the file.
 absl::StatusOr<data::Tokenizer> LoadTokenizer(const OpenedModel& opened);
 
-// The model's own chat template: chat_template.jinja of the folder, else that of the
-// tokenizer.
-// Errors: NotFound when it has none; InvalidArgument when it cannot be parsed.
-absl::StatusOr<data::ChatTemplate> LoadChatTemplate(const OpenedModel& opened,
-                                                    const data::Tokenizer& tokenizer);
+// The Jinja source that the setting chat_template names: a built-in template, or a file whose
+// name ends in .jinja.
+// Errors: NotFound for a name that is neither, with those that are built in; what reading
+// the file reports.
+absl::StatusOr<std::string> NamedChatTemplate(const std::string& name);
 
-// The Jinja source of that template; "" when the model has none.
+// The template that `named` names, as NamedChatTemplate does; where it is empty the model's
+// own: chat_template.jinja of the folder, else that of the tokenizer.
+// Errors: NotFound when the model has none; those of NamedChatTemplate; InvalidArgument when it
+// cannot be parsed.
+absl::StatusOr<data::ChatTemplate> LoadChatTemplate(const OpenedModel& opened,
+                                                    const data::Tokenizer& tokenizer,
+                                                    const std::string& named = "");
+
+// The Jinja source of the model's own; "" when it has none.
 absl::StatusOr<std::string> ChatTemplateSource(const OpenedModel& opened,
                                                const data::Tokenizer& tokenizer);
 
@@ -36,8 +44,10 @@ using TokenizerEncoder = data::TokenizerTextEncoder;
 
 // Puts the tokenizer's files into `dir`: those of a folder byte for byte (with
 // generation_config.json and the chat template), those of a GGUF file made from its
-// vocabulary. A model that has no tokenizer gets none.
-absl::Status WriteTokenizerFiles(const OpenedModel& opened, const std::string& dir);
+// vocabulary. A model that has no tokenizer gets none. `chat_template`, where it is not empty,
+// becomes chat_template.jinja, which readers of such folders take before any other template.
+absl::Status WriteTokenizerFiles(const OpenedModel& opened, const std::string& dir,
+                                 const std::string& chat_template = "");
 
 // Adds tokenizer.* keys: those of a GGUF file as they are, for a folder made from its
 // tokenizer. A model that has no tokenizer gets none.

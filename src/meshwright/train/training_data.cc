@@ -56,15 +56,20 @@ absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
   std::optional<data::ChatTemplate> chat_template;
   absl::StatusOr<data::Tokenizer> tokenizer = LoadTokenizer(model);
   if (tokenizer.ok()) {
-    auto parsed = LoadChatTemplate(model, *tokenizer);
+    auto parsed = LoadChatTemplate(model, *tokenizer, config.chat_template);
     // Only chats need one: their loader says so.
     if (parsed.ok()) {
       chat_template = *std::move(parsed);
-    } else if (!absl::IsNotFound(parsed.status())) {
+    } else if (!absl::IsNotFound(parsed.status()) || !config.chat_template.empty()) {
       return parsed.status();
     }
     encoder = std::make_unique<TokenizerEncoder>(*std::move(tokenizer));
   } else if (absl::IsNotFound(tokenizer.status())) {
+    if (!config.chat_template.empty()) {
+      return absl::InvalidArgumentError(fmt::format("chat_template={} is of no use: {}",
+                                                    config.chat_template,
+                                                    std::string(tokenizer.status().message())));
+    }
     encoder = std::make_unique<NoEncoder>(std::string(tokenizer.status().message()));
   } else {
     return tokenizer.status();

@@ -15,10 +15,12 @@
 
 namespace mw::train {
 
-// Loads JSONL files with the model's tokenizer and chat template.
+// Loads JSONL files with the model's tokenizer, and with the chat template that
+// config.chat_template names or the model has.
 //
 // A model without a tokenizer (random:) takes rows of input_ids.
-// Errors: those of data::Dataset::Load; InvalidArgument for a max_target_length beyond
+// Errors: those of data::Dataset::Load and LoadChatTemplate; InvalidArgument for a chat_template
+// where there is no tokenizer, for a max_target_length beyond
 // the model's positions, and for a token id outside its vocabulary, naming the row.
 absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
     const OpenedModel& model, const std::vector<std::string>& paths, const TrainConfig& config);
