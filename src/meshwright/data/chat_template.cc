@@ -1,12 +1,16 @@
 #include "meshwright/data/chat_template.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "meshwright/base/excerpt.h"
+#include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 
 namespace mw::data {
@@ -16,8 +20,43 @@ using nlohmann::ordered_json;
 
 bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+// Those that templates agree on.
+const std::vector<std::string> kRoles = {"system", "user", "assistant", "tool", "developer"};
+
+// The role that others mean by `role`; "" when there is none to guess.
+std::string NearestRole(std::string_view role) {
+  // As data sets of other formats call the two sides.
+  constexpr std::pair<std::string_view, const char*> kOtherNames[] = {
+      {"human", "user"},    {"prompter", "user"},     {"gpt", "assistant"},
+      {"bot", "assistant"}, {"chatgpt", "assistant"}, {"model", "assistant"},
+      {"ai", "assistant"},  {"function", "tool"},     {"observation", "tool"}};
+  std::string lower(role);
+  std::ranges::transform(lower, lower.begin(), [](char c) { return absl::ascii_tolower(c); });
+  for (const auto& [other, known] : kOtherNames) {
+    if (lower == other) return known;
+  }
+  return NearestName(lower, kRoles);
+}
+
+// A role that no template knows would drop the message, or its loss, without a word. Templates
+// for other roles name them.
+absl::Status CheckRole(std::string_view role, size_t message, std::string_view source) {
+  if (std::ranges::find(kRoles, role) != kRoles.end() ||
+      source.find(fmt::format("'{}'", role)) != std::string_view::npos ||
+      source.find(fmt::format("\"{}\"", role)) != std::string_view::npos) {
+    return absl::OkStatus();
+  }
+  const std::string nearest = NearestRole(role);
+  return absl::InvalidArgumentError(
+      fmt::format("message {} has the role \"{}\", which the chat template does not name; {}",
+                  message, Excerpt(role),
+                  nearest.empty() ? fmt::format("roles are {}", fmt::join(kRoles, ", "))
+                                  : fmt::format("the nearest role is \"{}\"", nearest)));
+}
+
 // Messages with lists of text parts joined; the checks that every template relies on.
-absl::StatusOr<ordered_json> CheckedMessages(const ordered_json& messages) {
+absl::StatusOr<ordered_json> CheckedMessages(const ordered_json& messages,
+                                             std::string_view source) {
   if (!messages.is_array()) {
     return absl::InvalidArgumentError("`messages` must be a list of {role, content} objects");
   }
@@ -31,6 +70,7 @@ absl::StatusOr<ordered_json> CheckedMessages(const ordered_json& messages) {
     if (role == message.end() || !role->is_string()) {
       return absl::InvalidArgumentError(fmt::format("message {} has no text `role`", i));
     }
+    MW_RETURN_IF_ERROR(CheckRole(role->get_ref<const std::string&>(), i, source));
     const auto content = message.find("content");
     if (content == message.end()) {
       if (message.contains("tool_calls")) continue;
@@ -79,6 +119,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source,
                                                  ChatTemplateVariables variables) {
   ChatTemplate out;
   MW_ASSIGN_OR_RETURN(out.template_, jinja::Template::Parse(source));
+  out.source_ = source;
   out.variables_ = std::move(variables);
   return out;
 }
@@ -105,14 +146,14 @@ absl::StatusOr<jinja::RenderResult> ChatTemplate::RenderRaw(const ordered_json& 
 absl::StatusOr<std::string> ChatTemplate::Render(const ordered_json& messages,
                                                  bool add_generation_prompt,
                                                  const ordered_json* extra) const {
-  MW_ASSIGN_OR_RETURN(const ordered_json checked, CheckedMessages(messages));
+  MW_ASSIGN_OR_RETURN(const ordered_json checked, CheckedMessages(messages, source_));
   MW_ASSIGN_OR_RETURN(jinja::RenderResult result, RenderRaw(checked, add_generation_prompt, extra));
   return std::move(result.text);
 }
 
 absl::StatusOr<RenderedChat> ChatTemplate::RenderWithSpans(const ordered_json& messages,
                                                            const ordered_json* extra) const {
-  MW_ASSIGN_OR_RETURN(const ordered_json checked, CheckedMessages(messages));
+  MW_ASSIGN_OR_RETURN(const ordered_json checked, CheckedMessages(messages, source_));
   MW_ASSIGN_OR_RETURN(jinja::RenderResult whole, RenderRaw(checked, false, extra));
   RenderedChat out;
   if (template_.has_generation_blocks()) {

@@ -46,7 +46,8 @@ class ChatTemplate {
   // {"type": "text", "text": …}, which is joined); everything else in them is handed to
   // the template. `extra`, when given, is an object of more variables (`tools`,
   // `enable_thinking`, …).
-  // Errors: InvalidArgument when messages are malformed or the template refuses them.
+  // Errors: InvalidArgument when messages are malformed, when a role is none of system, user,
+  // assistant, tool and developer nor named in the template, or when the template refuses them.
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& messages,
                                      bool add_generation_prompt,
                                      const nlohmann::ordered_json* extra = nullptr) const;
@@ -73,6 +74,7 @@ class ChatTemplate {
                                                 const nlohmann::ordered_json* extra) const;
 
   jinja::Template template_;
+  std::string source_;
   ChatTemplateVariables variables_;
 };
 

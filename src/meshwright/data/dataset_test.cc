@@ -1,5 +1,6 @@
 #include "meshwright/data/dataset.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,6 +87,17 @@ TEST_F(DatasetTest, MalformedLinesNameFileLineAndReason) {
       {"{\"text\": \"\xff\"}", "not valid JSON"},
       {"{\"messages\": []}", "at least one message"},
       {"{\"messages\": [{\"role\": \"user\"}]}", "message 0 has no `content`"},
+      {"{\"messages\": [{\"role\": \"human\", \"content\": \"a\"}]}",
+       "message 0 has the role \"human\", which the chat template does not name; the nearest role "
+       "is \"user\""},
+      {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+       "{\"role\": \"gpt\", \"content\": \"b\"}]}",
+       "message 1 has the role \"gpt\", which the chat template does not name; the nearest role is "
+       "\"assistant\""},
+      {"{\"messages\": [{\"role\": \"Asistant\", \"content\": \"a\"}]}",
+       "the nearest role is \"assistant\""},
+      {"{\"messages\": [{\"role\": \"narrator\", \"content\": \"a\"}]}",
+       "roles are system, user, assistant, tool, developer"},
       {"{\"prompt\": \"a\", \"completion\": 5}", "`completion`"},
       {"{\"prompt\": \"a\", \"completion\": [{\"role\": \"assistant\", \"content\": \"\"}]}",
        "both"},
@@ -108,6 +120,22 @@ TEST_F(DatasetTest, MalformedLinesNameFileLineAndReason) {
   }
 }
 
+// A template may have roles of its own, and rows that only lack an answer are no malformed ones.
+TEST_F(DatasetTest, RolesThatTheTemplateNamesAreTaken) {
+  template_ = *ChatTemplate::Parse(
+      "{% for m in messages %}{% if m.role == 'ipython' or m['role'] == \"human\" %}tool{% endif %}"
+      "<{{ m.role }}>{{ m.content }}\n{% endfor %}",
+      {});
+  for (const char* role : {"human", "ipython", "developer"}) {
+    const auto data = Parse(fmt::format(
+        R"({{"messages": [{{"role": "{}", "content": "a"}}, {{"role": "assistant", "content": "b"}}]}})",
+        role));
+    EXPECT_TRUE(data.ok()) << data.status();
+  }
+  const auto no_answer = Parse(R"({"messages": [{"role": "user", "content": "a"}]})");
+  EXPECT_THAT(Message(no_answer.status()), HasSubstr("1 have no token to learn"));
+}
+
 TEST_F(DatasetTest, MixedFormatsAreRefused) {
   const auto mixed = Parse("{\"text\": \"a\"}\n{\"prompt\": \"a\", \"completion\": \"b\"}\n");
   EXPECT_THAT(Message(mixed.status()), HasSubstr("f.jsonl:2: "));
@@ -121,7 +149,13 @@ TEST_F(DatasetTest, EmptyAndMissingFilesAreErrors) {
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   const auto no_template = Dataset::Parse(R"({"messages": [{"role": "user", "content": "a"}]})",
                                           "f", encoder_, nullptr, options_);
-  EXPECT_THAT(Message(no_template.status()), HasSubstr(name));
+  EXPECT_THAT(
+      Message(no_template.status()),
+      HasSubstr("f:1: the row is a chat, and the model has no chat template: choose one with "
+                "chat_template=chatml (or "));
+  // What it lists is there.
+  for (const std::string& name : BuiltinChatTemplateNames()) {
+    EXPECT_THAT(Message(no_template.status()), HasSubstr(name));
   }
 }
 
