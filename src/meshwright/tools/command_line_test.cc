@@ -68,7 +68,9 @@ TEST_F(CommandLineTest, UsageErrorsAreSentences) {
   EXPECT_EQ(error({"generate", "--model", "m", "--frobnicate=3"}),
             "error: generate has no flag '--frobnicate'");
   EXPECT_THAT(error({"inspect"}), StartsWith("error: inspect needs one of the commands forward, "));
-  EXPECT_EQ(error({"sft", "--data", data_}), "error: --model is required");
+  EXPECT_EQ(error({"eval", "--data", data_}), "error: --model is required");
+  EXPECT_EQ(error({"sft", "--data", data_, "--out", Path("out")}),
+            "error: --model is required where no run is resumed");
 }
 
 // Whatever the input is that a message repeats.
@@ -110,7 +112,7 @@ TEST_F(CommandLineTest, BadUsage) {
   ExpectBadInput({"sfx"}, "sft");
   ExpectBadInput({"inspect", "gard"}, "grad");
   ExpectBadInput({"grpo"}, "no command grpo");
-  ExpectBadInput({"sft", "--data", data_}, "--model");
+  ExpectBadInput({"sft", "--data", data_, "--out", Path("out")}, "--model");
   ExpectBadInput({"eval", "--model", "random:tiny-llama", "--data", data_, "--frobnicate"},
                  "--frobnicate");
   ExpectBadInput(Sft("out", {"stepz=3"}), "steps");

@@ -32,6 +32,11 @@ class EvalCommand : public Command {
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
     train::TrainConfig config = context.config;
     config.AdaptTo(model.config);
+    if (config.data.max_target_length != context.config.data.max_target_length) {
+      context.Note(
+          fmt::format("max_target_length={}: the model has no more positions (the default is {})",
+                      config.data.max_target_length, context.config.data.max_target_length));
+    }
     MW_ASSIGN_OR_RETURN(const auto dataset, train::LoadTrainingData(model, data_, config));
     for (const std::string& warning : dataset->report().Warnings()) context.Note(warning);
     MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));

@@ -116,8 +116,8 @@ class SftCommand : public Command {
  public:
   void Define(CLI::App& app) override {
     app.add_option("--model", options_.model,
-                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
-        ->required()
+                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]; with --resume the "
+                   "run's own where it is left out")
         ->option_text("MODEL");
     app.add_option("--data", options_.data, "JSONL file; may be given several times")
         ->required()
@@ -134,6 +134,9 @@ class SftCommand : public Command {
   }
 
   absl::Status Run(const CommandContext& context) override {
+    if (options_.model.empty() && !options_.resume) {
+      return absl::InvalidArgumentError("--model is required where no run is resumed");
+    }
     StopSignals signals(context);
     MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
     const CommonFlags& flags = context.flags;

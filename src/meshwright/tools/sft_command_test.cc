@@ -174,6 +174,15 @@ TEST_F(SftCommandTest, MeshAndRulesOfTheCommandLineWinOverTheFile) {
   ExpectBadInput(with({"--mesh", "data=2", "mesh=fsdp=2", "steps=4"}), "contradict each other");
 }
 
+TEST_F(SftCommandTest, ResumeNeedsNoModel) {
+  ASSERT_EQ(Invoke(Sft("run", {"steps=2"})).status, 0);
+  const Outcome resumed = Invoke({"sft", "--resume", "--config", Path("run/config.yaml"), "--data",
+                                  data_, "--out", Path("run"), "steps=3"});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("--model is random:tiny-llama:3"));
+  EXPECT_TRUE(fs::exists(Path("run/checkpoints/3")));
+}
+
 TEST_F(SftCommandTest, NoCheckpointsWhenSwitchedOff) {
   const Outcome outcome = Invoke(Sft("run", {"steps=2", "enable_checkpointing=false",
                                              "tensorboard=false", "checkpoint_period=1"}));

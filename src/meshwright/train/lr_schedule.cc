@@ -27,11 +27,13 @@ struct Descent {
   int64_t length = 0;
 };
 
+int64_t WsdDecaySteps(const ScheduleOptions& o) {
+  return static_cast<int64_t>(static_cast<double>(o.total_steps) * o.wsd_decay_steps_fraction);
+}
+
 Descent DescentOf(const ScheduleOptions& o) {
   if (o.lr_schedule == "wsd") {
-    const auto length =
-        static_cast<int64_t>(static_cast<double>(o.total_steps) * o.wsd_decay_steps_fraction);
-    const int64_t fitting = std::min(length, o.total_steps - o.warmup_steps);
+    const int64_t fitting = std::min(WsdDecaySteps(o), o.total_steps - o.warmup_steps);
     return {o.total_steps - fitting, fitting};
   }
   return {o.warmup_steps, o.total_steps - o.warmup_steps};
@@ -71,6 +73,16 @@ absl::Status ScheduleOptions::Validate() const {
   if (!(wsd_decay_steps_fraction >= 0 && wsd_decay_steps_fraction <= 1)) {
     return absl::InvalidArgumentError(fmt::format(
         "wsd_decay_steps_fraction {} must be between 0 and 1", wsd_decay_steps_fraction));
+  }
+  // The first update of a descent still has the highest rate.
+  if (lr_schedule == "wsd" && wsd_decay_steps_fraction > 0 && WsdDecaySteps(*this) < 2) {
+    const double least = std::ceil(200.0 / static_cast<double>(total_steps)) / 100;
+    return absl::InvalidArgumentError(fmt::format(
+        "lr_schedule=wsd with wsd_decay_steps_fraction={} of {} steps has no update with a lower "
+        "rate: a decay takes 2 at least; give {}wsd_decay_steps_fraction=0 for none",
+        wsd_decay_steps_fraction, total_steps,
+        least <= 1 ? fmt::format("wsd_decay_steps_fraction={} or more, or ", least)
+                   : "more steps, or "));
   }
   return absl::OkStatus();
 }

@@ -22,7 +22,7 @@ const std::vector<std::string>& ScheduleNames();
 //   linear    from learning_rate down to final_fraction of it at update total_steps
 //   cosine    the same along half a cosine
 //   wsd       learning_rate, then linearly down over the last wsd_decay_steps_fraction
-//             of total_steps
+//             of total_steps, rounded down; at least 2 unless the fraction is 0
 //
 // Update number n, counted from 0, has the rate
 //

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string>
+
 #include "meshwright/graph_testing/run_graph.h"
 
 namespace mw::train {
@@ -20,7 +23,8 @@ TEST(LrScheduleTest, FinalFractionHolds) {
                               .learning_rate = 2,
                               .warmup_steps = warmup,
                               .total_steps = 10,
-                              .learning_rate_final_fraction = 0.25};
+                              .learning_rate_final_fraction = 0.25,
+                              .wsd_decay_steps_fraction = 0.3};
       EXPECT_TRUE(o.Validate().ok());
       EXPECT_DOUBLE_EQ(LearningRate(o, 10), 0.5) << kind << warmup;
       EXPECT_DOUBLE_EQ(LearningRate(o, 1000), 0.5) << kind << warmup;
@@ -55,6 +59,26 @@ TEST(LrScheduleTest, TheGraphAgrees) {
       EXPECT_NEAR((*out)[i].as<float>()[0], LearningRate(o, i), 3e-4 * 1e-6) << kind << i;
     }
   }
+}
+
+TEST(LrScheduleTest, AWsdThatWouldNotDecayIsRefused) {
+  ScheduleOptions o{.lr_schedule = "wsd", .learning_rate = 1, .warmup_steps = 2, .total_steps = 6};
+  const std::string refused(o.Validate().message());
+  EXPECT_NE(refused.find("give wsd_decay_steps_fraction=0.34 or more, or "), std::string::npos)
+      << refused;
+  // What the sentence says works, for every length.
+  for (o.total_steps = 2; o.total_steps < 40; ++o.total_steps) {
+    o.wsd_decay_steps_fraction = std::ceil(200.0 / static_cast<double>(o.total_steps)) / 100;
+    EXPECT_TRUE(o.Validate().ok()) << o.total_steps;
+    if (o.total_steps > 3) {
+      EXPECT_LT(LearningRate(o, o.total_steps - 1), 1) << o.total_steps;
+    }
+  }
+  o.wsd_decay_steps_fraction = 0;
+  EXPECT_TRUE(o.Validate().ok());
+  o.lr_schedule = "cosine";
+  o.wsd_decay_steps_fraction = 0.01;
+  EXPECT_TRUE(o.Validate().ok());
 }
 
 TEST(LrScheduleTest, BadOptionsAreRefused) {

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "meshwright/base/check.h"
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/io/file_util.h"
 #include "meshwright/train/step_programs.h"
 
 namespace mw::train {
@@ -185,6 +188,11 @@ absl::Status OfferOlder(const absl::Status& damage, const std::vector<FoundCheck
                                   std::string(damage.message())));
 }
 
+absl::Status NoCheckpoint(const std::string& out) {
+  return absl::FailedPreconditionError(fmt::format(
+      "{} has no checkpoint to resume: leave out --resume to start a run in an empty folder", out));
+}
+
 }  // namespace
 
 absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel& asked,
@@ -193,11 +201,7 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
   std::vector<std::string> notes;
   MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(out, &notes));
   for (const std::string& sentence : notes) note(sentence);
-  if (found.empty()) {
-    return absl::FailedPreconditionError(fmt::format(
-        "{} has no checkpoint to resume: leave out --resume to start a run in an empty folder",
-        out));
-  }
+  if (found.empty()) return NoCheckpoint(out);
   SavedRun saved;
   const std::string& newest = found.back().dir;
   absl::StatusOr<CheckpointState> state = LoadCheckpoint(newest, partial);
@@ -228,6 +232,31 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
   MW_RETURN_IF_ERROR(CheckSameUpdate(saved, saved_config, config, out));
   NoteChangedSettings(saved_config, config, note);
   return saved;
+}
+
+absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out) {
+  MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(out));
+  if (found.empty()) return NoCheckpoint(out);
+  // Nothing but the name is taken from it, so a damaged one is told of by OpenSavedRun.
+  MW_ASSIGN_OR_RETURN(const std::string text,
+                      io::ReadFile(found.back().dir + "/engine_state.json"));
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::string name;
+  if (json.is_object() && json.contains("metadata") && json["metadata"].is_object()) {
+    const auto model = json["metadata"].find("model");
+    if (model != json["metadata"].end() && model->is_string()) name = *model;
+  }
+  if (name.empty()) {
+    return absl::FailedPreconditionError(
+        fmt::format("{} does not say which model the run began with: give --model", out));
+  }
+  absl::StatusOr<OpenedModel> opened = OpenModel(name);
+  if (absl::IsNotFound(opened.status())) {
+    return absl::FailedPreconditionError(
+        fmt::format("the run in {} began with the model {}, which is not there: give --model", out,
+                    Excerpt(name)));
+  }
+  return opened;
 }
 
 absl::Status ExplainOtherData(const absl::Status& status, const CheckpointState& saved,

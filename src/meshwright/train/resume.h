@@ -34,6 +34,11 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
                                       const TrainConfig& config, PartialUpdate partial,
                                       const std::function<void(std::string_view)>& note);
 
+// The model that the run in `out` began with, as it was named then.
+// Errors: FailedPrecondition without a checkpoint and where that names none, or one that is
+// not there any more, saying to give --model; what OpenModel reports else.
+absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out);
+
 // The error of a saved position that does not fit the data, with the settings that
 // differ from the saved ones where there are any. Other errors, and OK, as they are.
 absl::Status ExplainOtherData(const absl::Status& status, const CheckpointState& saved,

@@ -124,8 +124,17 @@ class SftRun {
           config_.eval_interval));
     }
     MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, options_.resume));
-    MW_ASSIGN_OR_RETURN(const OpenedModel asked, OpenModel(options_.model));
+    const bool names_model = !options_.model.empty() || !options_.resume;
+    MW_ASSIGN_OR_RETURN(const OpenedModel asked,
+                        names_model ? OpenModel(options_.model) : OpenModelOfRun(options_.out));
+    if (!names_model) Note(fmt::format("--model is {}, with which the run began", asked.origin));
+    model_name_ = asked.origin;
+    const int64_t target_length = config_.data.max_target_length;
     config_.AdaptTo(asked.config);
+    if (config_.data.max_target_length != target_length) {
+      Note(fmt::format("max_target_length={}: the model has no more positions (the default is {})",
+                       config_.data.max_target_length, target_length));
+    }
     MW_RETURN_IF_ERROR(CheckTargetLength(asked.config, config_.data.max_target_length));
     std::optional<SavedRun> saved;
     if (options_.resume) {
@@ -352,7 +361,7 @@ class SftRun {
     if (state.engine.partial) state.update_data_iterator = update_position_.ToJson().dump();
     state.seed = config_.data.seed;
     state.config = ConfigToYaml(config_);
-    state.metadata["model"] = options_.model;
+    state.metadata["model"] = model_name_;
     const ModelWriter write_model = [this](const std::string& dir) -> absl::Status {
       MW_ASSIGN_OR_RETURN(const std::vector<HostTensor> params, engine_->Params());
       ExportOptions export_options;
@@ -395,6 +404,7 @@ class SftRun {
   const SftOptions& options_;
   SftResult result_;
   FolderLock out_lock_;
+  std::string model_name_;
   const OpenedModel* model_ = nullptr;
   // The source of the one chosen, which checkpoints carry; "" = the model's own.
   std::string chat_template_;

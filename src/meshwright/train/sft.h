@@ -24,7 +24,7 @@
 namespace mw::train {
 
 struct SftOptions {
-  std::string model;              // see OpenModel
+  std::string model;              // see OpenModel; "" with `resume`: see OpenModelOfRun
   std::vector<std::string> data;  // JSONL files
   std::string eval_data;          // "" = none; measured before, every eval_interval, and after
   std::string out;

@@ -347,6 +347,42 @@ TEST_F(SftTest, AnotherSeedOfTheWeightsIsNoContinuation) {
   EXPECT_TRUE(Run(2, true).ok());
 }
 
+TEST_F(SftTest, AResumedRunKnowsItsModel) {
+  ASSERT_TRUE(Run(1, false).ok());
+  options_.model.clear();
+  // Twice, since each checkpoint states it anew.
+  for (const int64_t steps : {2, 3}) {
+    notes_.clear();
+    const auto resumed = Run(steps, true);
+    ASSERT_TRUE(resumed.ok()) << resumed.status();
+    EXPECT_EQ(resumed->last_step, steps);
+    EXPECT_THAT(notes_, HasSubstr("--model is random:tiny-llama:1, with which the run began"));
+  }
+
+  // One that is not there any more, and one that was never stated.
+  const std::string state = options_.out + "/checkpoints/3/engine_state.json";
+  const auto json = nlohmann::json::parse(*io::ReadFile(state));
+  auto changed = json;
+  changed["metadata"]["model"] = "/no/such/model";
+  ASSERT_TRUE(io::WriteFile(state, changed.dump()).ok());
+  EXPECT_THAT(std::string(Run(4, true).status().message()),
+              HasSubstr("began with the model /no/such/model, which is not there: give --model"));
+  changed["metadata"].erase("model");
+  ASSERT_TRUE(io::WriteFile(state, changed.dump()).ok());
+  EXPECT_THAT(std::string(Run(4, true).status().message()),
+              HasSubstr("does not say which model the run began with: give --model"));
+  options_.out = dir_ + "/none";
+  EXPECT_THAT(std::string(Run(4, true).status().message()), HasSubstr("has no checkpoint"));
+}
+
+TEST_F(SftTest, ALoweredDefaultOfTheRowLengthIsTold) {
+  config_ = TrainConfig();
+  config_.data.batch_size = 2;
+  ASSERT_TRUE(Run(1, false).ok());
+  EXPECT_THAT(notes_, HasSubstr("max_target_length=128: the model has no more positions (the "
+                                "default is 512)"));
+}
+
 TEST_F(SftTest, AStopInsideAnUpdateKeepsItsMicroBatches) {
   config_.gradient_accumulation_steps = 3;
   options_.out = dir_ + "/straight";
