@@ -197,12 +197,62 @@ TEST_F(InspectCommandsTest, ProgramAndSchedule) {
   for (const json& input : specs["inputs"]) donated += input.contains("donated_to");
   EXPECT_GT(donated, 0);
 
+  // Whatever the format, --json is JSON.
+  for (const char* format : {"stablehlo", "graph"}) {
+    const Outcome outcome = Invoke({"inspect", "program", "--model", "random:tiny-llama",
+                                    "--kernel", "update", "--format", format, "--json"});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const json line = json::parse(outcome.out);
+    EXPECT_EQ(line["format"], format);
+    EXPECT_EQ(line["text"].get<std::string>() + "\n", program("update", format));
+  }
+
+  ExpectBadInput({"inspect", "schedule", "steps=6", "lr_schedule=wsd", "warmup_steps=2"},
+                 "has no update with a lower rate");
   const Outcome schedule =
       Invoke({"inspect", "schedule", "--json", "steps=4", "lr_schedule=linear", "learning_rate=1.0",
               "warmup_steps=2", "learning_rate_final_fraction=0"});
   ASSERT_EQ(schedule.status, 0) << schedule.err;
   EXPECT_EQ(json::parse(schedule.out)["learning_rate"], json({0.5, 1.0, 1.0, 0.5}));
   ExpectBadInput({"inspect", "schedule", "steps=1000001"}, "at most 1000000 steps, not of steps=");
+}
+
+TEST_F(InspectCommandsTest, MemoryIsTheCompilersAccountOfOneDevice) {
+  const auto memory = [&](const std::string& kernel, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {
+        "inspect", "program", "--model",      "random:tiny-llama",   "--kernel", kernel, "--format",
+        "memory",  "--json",  "batch_size=2", "max_target_length=16"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = Invoke(args);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return json::parse(outcome.out);
+  };
+  for (const char* kernel : {"first", "accum", "update", "eval"}) {
+    const json account = memory(kernel, {});
+    EXPECT_THAT(account["program"].get<std::string>(), HasSubstr(kernel));
+    EXPECT_EQ(account["live_bytes"].get<int64_t>(),
+              account["argument_bytes"].get<int64_t>() + account["output_bytes"].get<int64_t>() -
+                  account["alias_bytes"].get<int64_t>() + account["temp_bytes"].get<int64_t>());
+    // Also when the program comes out of the cache.
+    EXPECT_EQ(memory(kernel, {}), account);
+  }
+  // Weights, two moments and gradients, of which all but the gradients are written in place.
+  const json whole = memory("update", {});
+  const auto of = [](const json& account, const char* key) { return account[key].get<double>(); };
+  EXPECT_NEAR(of(whole, "alias_bytes") / of(whole, "argument_bytes"), 0.75, 0.26);
+  const json half = memory("update", {"--mesh", "fsdp=2", "--rules", "pure-fsdp"});
+  EXPECT_EQ(half["num_devices"], 2);
+  EXPECT_NEAR(of(half, "argument_bytes") / of(whole, "argument_bytes"), 0.5, 0.1);
+  // More rows take more room for what is between.
+  EXPECT_GT(of(memory("first", {"batch_size=8"}), "temp_bytes"),
+            of(memory("first", {}), "temp_bytes"));
+
+  const Outcome table = Invoke({"inspect", "program", "--model", "random:tiny-llama", "--kernel",
+                                "update", "--format", "memory"});
+  EXPECT_EQ(table.status, 0) << table.err;
+  for (const char* row : {"arguments", "temporaries", "live at most", "generated code", "peak"}) {
+    EXPECT_THAT(table.out, HasSubstr(row));
+  }
 }
 
 }  // namespace

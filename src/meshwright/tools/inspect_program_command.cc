@@ -20,7 +20,7 @@ namespace mw::tools {
 namespace {
 
 const std::vector<std::string> kKernels = {"first", "accum", "update", "eval"};
-const std::vector<std::string> kFormats = {"stablehlo", "graph", "specs", "census"};
+const std::vector<std::string> kFormats = {"stablehlo", "graph", "specs", "census", "memory"};
 
 absl::Status CheckName(const char* flag, const std::string& name,
                        const std::vector<std::string>& known) {
@@ -73,6 +73,60 @@ nlohmann::ordered_json CensusJson(const compile::Program& program) {
   return {{"program", program.name}, {"collectives", rows}};
 }
 
+// The compiler's account of `program`, compiled as the engine does.
+absl::StatusOr<runtime::CompiledMemoryStats> MemoryOf(const compile::Program& program,
+                                                      const CommandContext& context) {
+  MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+  const Mesh& mesh = context.config.engine.mesh.partition.mesh;
+  runtime::CompileOptions options;
+  options.num_partitions = mesh.num_devices();
+  options.use_shardy = !mesh.empty();
+  for (int64_t d = 0; d < mesh.num_devices(); ++d) {
+    options.device_ids.push_back(session.client->devices()[static_cast<size_t>(d)].id());
+  }
+  MW_ASSIGN_OR_RETURN(const runtime::LoadedExecutable executable,
+                      session.cache != nullptr
+                          ? session.cache->Compile(*session.client, program.stablehlo, options)
+                          : session.client->Compile(program.stablehlo, options));
+  return executable.executable().MemoryStats();
+}
+
+void PrintMemory(const compile::Program& program, const runtime::CompiledMemoryStats& memory,
+                 const CommandContext& context) {
+  if (context.flags.json) {
+    nlohmann::ordered_json line = {
+        {"program", program.name},
+        {"device", context.flags.device},
+        {"num_devices", context.config.engine.mesh.partition.mesh.num_devices()},
+        {"argument_bytes", memory.argument_bytes},
+        {"output_bytes", memory.output_bytes},
+        {"alias_bytes", memory.alias_bytes},
+        {"temp_bytes", memory.temp_bytes},
+        {"live_bytes", memory.LiveBytes()},
+        {"generated_code_bytes", memory.generated_code_bytes},
+        {"peak_bytes", nullptr}};
+    if (memory.peak_bytes) line["peak_bytes"] = *memory.peak_bytes;
+    Print("{}\n", line.dump());
+    return;
+  }
+  const auto row = [](const char* what, int64_t bytes) {
+    Print("{:<24}{:>16}{:>12.1f} MiB\n", what, bytes,
+          static_cast<double>(bytes) / (int64_t{1} << 20));
+  };
+  Print("{} on one device of {}, in bytes\n", program.name, context.flags.device);
+  row("arguments", memory.argument_bytes);
+  row("outputs", memory.output_bytes);
+  row("outputs in arguments", memory.alias_bytes);
+  row("temporaries", memory.temp_bytes);
+  row("live at most", memory.LiveBytes());
+  row("generated code", memory.generated_code_bytes);
+  if (memory.peak_bytes) {
+    row("peak, as reported", *memory.peak_bytes);
+  } else {
+    Print("{:<24}{:>16}\n", "peak", "not reported");
+  }
+}
+
 class InspectProgramCommand : public Command {
  public:
   void Define(CLI::App& app) override {
@@ -81,8 +135,8 @@ class InspectProgramCommand : public Command {
         ->option_text("MODEL");
     app.add_option("--kernel", kernel_, "first, accum, update or eval")->option_text("NAME");
     app.add_option("--format", format_,
-                   "stablehlo, graph (before lowering), specs (where everything lies) or census "
-                   "(collectives)")
+                   "stablehlo, graph (before lowering), specs (where everything lies), census "
+                   "(collectives) or memory (what the device's compiler says it takes)")
         ->option_text("NAME");
   }
 
@@ -98,10 +152,15 @@ class InspectProgramCommand : public Command {
     std::set<std::string> notes;
     MW_RETURN_IF_ERROR(train::PlaceStep(*model.model, config.engine, &notes).status());
     MW_ASSIGN_OR_RETURN(const compile::Program program, Build(*model.model, config));
-    if (format_ == "stablehlo") {
-      Print("{}\n", program.stablehlo);
-    } else if (format_ == "graph") {
-      Print("{}\n", program.graph->ToString());
+    if (format_ == "stablehlo" || format_ == "graph") {
+      const std::string text =
+          format_ == "graph" ? program.graph->ToString() : std::string(program.stablehlo);
+      const nlohmann::ordered_json line = {
+          {"program", program.name}, {"format", format_}, {"text", text}};
+      Print("{}\n", context.flags.json ? line.dump() : text);
+    } else if (format_ == "memory") {
+      MW_ASSIGN_OR_RETURN(const runtime::CompiledMemoryStats memory, MemoryOf(program, context));
+      PrintMemory(program, memory, context);
     } else if (format_ == "specs") {
       const std::string specs = program.SpecsText();
       if (context.flags.json || specs.empty()) {
