@@ -47,6 +47,7 @@ absl::Status RunConvert(const ConvertArgs& args, std::ostream& out) {
   const bool to_gguf = args.out.ends_with(".gguf");
   MW_RETURN_IF_ERROR(CheckFree(args.out, to_gguf));
   MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model));
+  MW_RETURN_IF_ERROR(train::VerifyFiles(opened));
   models::ModelOptions unstacked;
   unstacked.scan_layers = false;
   const std::vector<nn::ParamSpec> specs = opened.model->Params(unstacked);

@@ -30,6 +30,7 @@ class EvalCommand : public Command {
 
   absl::Status Run(const CommandContext& context) override {
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
+    MW_RETURN_IF_ERROR(train::VerifyFiles(model));
     train::TrainConfig config = context.config;
     config.AdaptTo(model.config);
     if (config.data.max_target_length != context.config.data.max_target_length) {

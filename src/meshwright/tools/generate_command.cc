@@ -145,6 +145,7 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
     return absl::InvalidArgumentError("generate needs one of --prompt TEXT and --chat FILE");
   }
   MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model));
+  MW_RETURN_IF_ERROR(train::VerifyFiles(opened));
   MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, train::LoadTokenizer(opened));
   MW_ASSIGN_OR_RETURN(const Prompt prompt, MakePrompt(args, opened, tokenizer));
 

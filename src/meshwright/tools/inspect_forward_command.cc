@@ -71,6 +71,7 @@ class InspectForwardCommand : public Command {
     MW_RETURN_IF_ERROR(RequireOneDevice(context, "inspect forward"));
     const models::ModelOptions& options = context.config.engine.model;
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
+    MW_RETURN_IF_ERROR(train::VerifyFiles(model));
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,
                         train::ReadBatchFile(batch_, model.config, /*require_targets=*/false));
     const std::string folder = std::filesystem::absolute(out_).parent_path().string();

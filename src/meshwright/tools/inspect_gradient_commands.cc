@@ -58,6 +58,7 @@ struct BatchRun {
     }
     config.engine.on_notice = [&context](std::string_view sentence) { context.Note(sentence); };
     MW_ASSIGN_OR_RETURN(model, train::OpenModel(model_name));
+    MW_RETURN_IF_ERROR(train::VerifyFiles(model));
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,
                         train::ReadBatchFile(batch_path, model.config, /*require_targets=*/true));
     MW_ASSIGN_OR_RETURN(const std::vector<int64_t> rows,

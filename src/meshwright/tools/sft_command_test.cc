@@ -106,6 +106,19 @@ TEST_F(SftCommandTest, SftLearnsAndWritesItsFiles) {
     file.put('\x5a');
   }
   ExpectBadInput({"inspect", "checkpoint", Path("run")}, "model.safetensors");
+  // Whoever reads it as a model refuses it too.
+  const std::string damaged = Path("run/checkpoints/12");
+  const std::string batch = Path("batch.safetensors");
+  const std::vector<std::vector<std::string>> readers = {
+      {"eval", "--model", damaged, "--data", data_},
+      {"generate", "--model", damaged, "--prompt", "x"},
+      {"convert", "--model", damaged, "--out", Path("converted")},
+      {"sft", "--model", damaged, "--data", data_, "--out", Path("other")},
+      {"inspect", "forward", "--model", damaged, "--batch", batch, "--out", Path("l")},
+      {"inspect", "grad", "--model", damaged, "--batch", batch, "--out", Path("g")}};
+  for (const std::vector<std::string>& reader : readers) {
+    ExpectBadInput(reader, "model.safetensors is damaged");
+  }
   ExpectBadInput(Sft("run", {"steps=13", "--resume"}), "model.safetensors");
 }
 

@@ -13,6 +13,7 @@
 
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/io/checksum.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/gguf.h"
 #include "meshwright/io/hf_folder.h"
@@ -26,6 +27,9 @@ namespace {
 
 constexpr std::string_view kRandomPrefix = "random:";
 constexpr const char* kRopeFreqs = "rope_freqs.weight";
+// Of a checkpoint, beside the model.
+constexpr std::string_view kRunFiles[] = {"optimizer.safetensors", "accumulator.safetensors",
+                                          "engine_state.json"};
 
 template <typename T>
 std::optional<T> ParseWhole(std::string_view text) {
@@ -182,6 +186,23 @@ absl::StatusOr<OpenedModel> OpenModel(const std::string& text) {
   opened.origin = text;
   MW_ASSIGN_OR_RETURN(opened.model, models::CreateModel(opened.config));
   return opened;
+}
+
+absl::Status VerifyFiles(const OpenedModel& opened) {
+  const std::string manifest_path = opened.path + "/" + io::Manifest::kFileName;
+  if (opened.kind != OpenedModel::Kind::kCheckpoint || !io::FileExists(manifest_path)) {
+    return absl::OkStatus();
+  }
+  MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::ReadFrom(opened.path));
+  io::Manifest model;
+  for (const io::FileDigest& file : manifest.files()) {
+    if (std::ranges::find(kRunFiles, file.name) != std::end(kRunFiles)) continue;
+    MW_RETURN_IF_ERROR(model.Add(file));
+  }
+  const absl::Status verified = model.Verify(opened.path);
+  if (!absl::IsDataLoss(verified)) return verified;
+  return absl::DataLossError(fmt::format("{}; where that was meant, remove {}",
+                                         std::string(verified.message()), manifest_path));
 }
 
 }  // namespace mw::train

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/io/tensor_source.h"
 #include "meshwright/models/model.h"
@@ -33,6 +34,14 @@ struct OpenedModel {
 // Errors: NotFound when nothing is there, saying what a model may be; InvalidArgument
 // for a malformed `random:`; whatever the config or the weight files report.
 absl::StatusOr<OpenedModel> OpenModel(const std::string& text);
+
+// OK when the files of a checkpoint's model are those that its manifest states; what only a
+// continued run reads (the optimizer's state and the engine's) is not compared. Other models,
+// and checkpoints whose manifest was removed, have nothing to be compared with.
+//
+// Errors: DataLoss naming the file and how it differs.
+// Cost: each byte of the model is read once.
+absl::Status VerifyFiles(const OpenedModel& opened);
 
 }  // namespace mw::train
 

@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <string>
 
+#include "meshwright/io/checksum.h"
 #include "meshwright/train/model_files_for_test.h"
 #include "meshwright/train/tokenizer_source.h"
 
 namespace mw::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(OpenModelTest, FindsCheckpointsOfARun) {
@@ -64,6 +66,35 @@ TEST(OpenModelTest, RandomHasNoTokenizer) {
   EXPECT_EQ(opened->random_seed, 7u);
   EXPECT_EQ(opened->config.num_layers, 28);
   EXPECT_THAT(ErrorOf(LoadTokenizer(*opened)), HasSubstr("random:qwen3-0.6b:7 has no tokenizer"));
+}
+
+TEST(OpenModelTest, ACheckpointsFilesAreHeldAgainstItsManifest) {
+  TestDir dir;
+  const std::string folder = dir.File("1");
+  CopyTinyModel("tiny-llama", folder);
+  for (const char* file : {"/engine_state.json", "/optimizer.safetensors"}) {
+    WriteText(folder + file, "{}");
+  }
+  ASSERT_TRUE(io::Manifest::FromDirectory(folder)->WriteTo(folder).ok());
+  const auto verify = [&] {
+    const auto opened = OpenModel(folder);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return VerifyFiles(*opened);
+  };
+  EXPECT_TRUE(verify().ok()) << verify();
+  // What looking at the model does not read may be anything.
+  WriteText(folder + "/optimizer.safetensors", "x");
+  EXPECT_TRUE(verify().ok()) << verify();
+  std::string weights = ReadText(folder + "/model.safetensors");
+  weights.back() = static_cast<char>(weights.back() ^ 1);
+  WriteText(folder + "/model.safetensors", weights);
+  EXPECT_TRUE(absl::IsDataLoss(verify())) << verify();
+  EXPECT_THAT(ErrorOf(verify()),
+              AllOf(HasSubstr(folder + "/model.safetensors is damaged"),
+                    HasSubstr("where that was meant, remove " + folder + "/manifest.json")));
+  // What the sentence says works.
+  std::filesystem::remove(folder + "/manifest.json");
+  EXPECT_TRUE(verify().ok()) << verify();
 }
 
 }  // namespace

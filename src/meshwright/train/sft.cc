@@ -155,6 +155,8 @@ class SftRun {
         MW_ASSIGN_OR_RETURN(last_measured_, LastEvalStep(options_.out + "/metrics.jsonl", step));
       }
     }
+    // OpenSavedRun has verified the other.
+    if (!saved) MW_RETURN_IF_ERROR(VerifyFiles(asked));
     model_ = saved ? &saved->model : &asked;
     MW_RETURN_IF_ERROR(OpenData(asked, saved ? &saved->state : nullptr));
     if (stop.load()) return Stopped();
