@@ -40,8 +40,13 @@ STRIDE = 7  # of the elements of a tensor of more than STORED_WHOLE
 STORED_WHOLE = 64
 
 
-def make_batch(rows, keep, length, vocab):
-    """A packed batch with ragged masks; draws from torch's generator."""
+def make_batch(rows, keep, length, vocab, text=None):
+    """A packed batch with ragged masks; draws from torch's generator.
+
+    The documents follow each other in `text`, token ids of which there must be enough, or
+    are random without it.
+    """
+    begin = 0
     shape = (len(rows), length)
     batch = {k: torch.zeros(shape, dtype=torch.int32)
              for k in ("tokens", "targets", "positions", "segment_ids")}
@@ -49,7 +54,8 @@ def make_batch(rows, keep, length, vocab):
     for row, lengths in enumerate(rows):
         at = 0
         for segment, n in enumerate(lengths, 1):
-            tokens = torch.randint(3, vocab, (n,))
+            tokens = torch.randint(3, vocab, (n,)) if text is None else text[begin:begin + n]
+            begin += n
             mask = torch.rand(n - 1) < keep[row]
             mask[0] = True
             batch["tokens"][row, at:at + n] = tokens.int()
@@ -61,14 +67,14 @@ def make_batch(rows, keep, length, vocab):
     return batch
 
 
-def loss_of(model, batch, z_loss=0.0):
+def loss_of(model, batch, z_loss=0.0, dtype=torch.float32):
     """sum(mask * (nll + z_loss * log_sum_exp^2)) / sum(mask), document by document."""
-    total = torch.zeros(())
+    total = torch.zeros((), dtype=dtype)
     for row in range(batch["tokens"].shape[0]):
         for segment in range(1, int(batch["segment_ids"][row].max()) + 1):
             where = batch["segment_ids"][row] == segment
             tokens = batch["tokens"][row][where].long()
-            logits = model(input_ids=tokens[None]).logits[0].float()
+            logits = model(input_ids=tokens[None]).logits[0].to(dtype)
             log_sum_exp = torch.logsumexp(logits, -1)
             targets = batch["targets"][row][where].long()
             nll = log_sum_exp - logits.gather(-1, targets[:, None])[:, 0]
@@ -77,9 +83,9 @@ def loss_of(model, batch, z_loss=0.0):
     return total / batch["loss_mask"].sum()
 
 
-def gradients(model, batch, z_loss=0.0):
+def gradients(model, batch, z_loss=0.0, dtype=torch.float32):
     model.zero_grad(set_to_none=True)
-    loss = loss_of(model, batch, z_loss)
+    loss = loss_of(model, batch, z_loss, dtype)
     loss.backward()
     return loss.detach(), {k: p.grad.detach().clone() for k, p in model.named_parameters()}
 
