@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -56,6 +57,17 @@ class FolderLock {
   int fd_ = -1;
 };
 
+// The run whose checkpoint, or whose folder of checkpoints, `path` is; "" when it is neither.
+std::string RunOfCheckpoint(const std::string& path) {
+  fs::path at = fs::path(path).lexically_normal();
+  if (!at.has_filename()) at = at.parent_path();
+  if (io::FileExists((at / "engine_state.json").string())) at = at.parent_path();
+  if (at.filename() != "checkpoints") return "";
+  const std::string run = at.has_parent_path() ? at.parent_path().string() : ".";
+  const auto found = FindLatestCheckpoint(run, nullptr);
+  return found.ok() && *found ? run : "";
+}
+
 absl::Status CheckOutFolder(const std::string& out, bool resume) {
   if (out.empty()) return absl::InvalidArgumentError("the output folder's name is empty");
   if (io::FileExists(out)) {
@@ -65,6 +77,12 @@ absl::Status CheckOutFolder(const std::string& out, bool resume) {
     std::error_code error;
     const bool empty = fs::is_empty(out, error);
     if (error) return io::ErrnoStatus(error.value(), "read", out);
+    if (const std::string run = RunOfCheckpoint(out); !run.empty()) {
+      return absl::FailedPreconditionError(
+          fmt::format("{} belongs to the checkpoints of the run in {}: give --out {} --resume to "
+                      "continue that run, or another folder",
+                      out, run, run));
+    }
     if (!empty && !resume) {
       FolderLock probe;
       MW_RETURN_IF_ERROR(probe.Lock(out));
@@ -252,7 +270,10 @@ class SftRun {
       update_position_ = position_;
       // Only once the first step is known to have succeeded may files appear.
       MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(!opened));
-      if (!opened) MW_RETURN_IF_ERROR(OpenOutput(first_step));
+      if (!opened) {
+        num_in_flight_ = 0;
+        MW_RETURN_IF_ERROR(OpenOutput(first_step));
+      }
       opened = true;
       MW_RETURN_IF_ERROR(Record(metrics));
       const int64_t step = engine_->step();
@@ -288,7 +309,23 @@ class SftRun {
         Note("stopped before --eval-data was measured: `meshwright eval` does that");
       }
     }
+    if (opened) MW_RETURN_IF_ERROR(CheckOutput());
     return engine_->Close();
+  }
+
+  // What is removed while it is written takes no write back, and no write fails.
+  absl::Status CheckOutput() const {
+    std::vector<std::string> lost;
+    for (const char* const name : {"config.yaml", "metrics.jsonl"}) {
+      if (!io::FileExists(fmt::format("{}/{}", options_.out, name))) lost.emplace_back(name);
+    }
+    if (lost.empty()) return absl::OkStatus();
+    return absl::AbortedError(
+        fmt::format("{} was removed from {} during the run and is lost{}",
+                    fmt::join(lost, " with "), options_.out,
+                    result_.checkpoint.empty()
+                        ? ""
+                        : fmt::format("; the weights are saved as {}", result_.checkpoint)));
   }
 
   // The engine holds back what would be more at a time.

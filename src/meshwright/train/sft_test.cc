@@ -128,6 +128,18 @@ TEST_F(SftTest, AStopDispatchesNothingMoreAndSaysWhatItWaitsFor) {
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   EXPECT_THAT(notes_, HasSubstr("stopping: up to 2 dispatched computations finish first\n"));
   EXPECT_THAT(notes_, HasSubstr("saving a checkpoint to " + stopped->checkpoint + "\n"));
+
+  // The first step is waited for in any case: then there is nothing more to await.
+  options_.out = dir_ + "/first";
+  options_.make_console_sink = [&](int64_t) {
+    return std::make_unique<CallingSink>([&](int64_t) { stop_ = true; });
+  };
+  stop_ = false;
+  notes_.clear();
+  const auto first = Run(20, false);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->last_step, 1);
+  EXPECT_THAT(notes_, Not(HasSubstr("stopping: up to")));
 }
 
 // The signal came when nothing but the measurement was left.
@@ -598,6 +610,35 @@ TEST_F(SftTest, ARunThatBeganMeanwhileIsNotOverwritten) {
   };
   EXPECT_THAT(std::string(Run(2, false).status().message()), HasSubstr("is not empty"));
   EXPECT_TRUE(LoadCheckpoint(options_.out + "/checkpoints/2").ok());
+}
+
+TEST_F(SftTest, FilesRemovedDuringTheRunAreAFailureAfterTheSave) {
+  options_.make_console_sink = [&](int64_t) {
+    return std::make_unique<CallingSink>([&](int64_t step) {
+      if (step == 2) fs::remove_all(options_.out);
+    });
+  };
+  const absl::Status status = Run(4, false).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("config.yaml with metrics.jsonl was removed from " + options_.out));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("saved as " + options_.out));
+  EXPECT_TRUE(LoadCheckpoint(options_.out + "/checkpoints/4").ok());
+}
+
+TEST_F(SftTest, ACheckpointIsNoFolderOfARun) {
+  ASSERT_TRUE(Run(1, false).ok());
+  const std::string run = options_.out;
+  for (const char* inner :
+       {"/checkpoints/1", "/checkpoints/1/", "/checkpoints/latest", "/checkpoints"}) {
+    options_.out = run + inner;
+    for (const bool resume : {false, true}) {
+      const absl::Status status = Run(2, resume).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("give --out " + run + " --resume"));
+    }
+  }
+  EXPECT_TRUE(LoadCheckpoint(run + "/checkpoints/1").ok());
 }
 
 TEST_F(SftTest, CheckWritableLeavesNoTrace) {
