@@ -131,7 +131,7 @@ absl::Status Manifest::WriteTo(const std::string& dir) const {
 
 absl::StatusOr<Manifest> Manifest::ReadFrom(const std::string& dir) {
   const std::string path = JoinPath(dir, kFileName);
-  MW_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  MW_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path));
   MW_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(text, path));
   const auto damaged = [&](std::string_view reason) {
     return absl::DataLossError(fmt::format("{}: {}", path, reason));

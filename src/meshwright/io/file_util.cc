@@ -116,6 +116,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return content;
 }
 
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path) {
+  MW_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
+  const std::span<const std::byte> bytes = file->bytes();
+  return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 absl::Status WriteFile(const std::string& path, std::string_view content) {
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<FileWriter> writer, FileWriter::Create(path));
   MW_RETURN_IF_ERROR(writer->Append(content));

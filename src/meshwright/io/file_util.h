@@ -23,8 +23,12 @@ absl::Status ErrnoStatus(int error_number, std::string_view action, const std::s
 bool FileExists(const std::string& path);  // follows links; any kind of entry
 bool IsDirectory(const std::string& path);
 
-// The whole file as bytes.
+// The whole file as bytes; of a pipe what its writers write.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// As ReadFile, of a file in a folder that a program wrote, where nothing waits for a pipe's writer.
+// Errors: InvalidArgument for a folder, a device or a pipe.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path);
 
 // Replaces `path` by `content` so that after a crash it holds the old or the new
 // bytes: temporary file in the same folder, fsync, rename, fsync of the folder.

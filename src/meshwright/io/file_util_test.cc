@@ -56,6 +56,28 @@ TEST(MappedFileTest, ErrorsNameThePath) {
                 HasSubstr("not a regular file"));
 }
 
+// Nobody writes into it, so that a reader which waits never returns.
+TEST(MappedFileTest, APipeIsRefusedAtOnce) {
+  TempDir dir;
+  const std::string path = dir.path() + "/config.json";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  for (const absl::Status& status :
+       {MappedFile::Open(path).status(), ReadRegularFile(path).status()}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(path));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("not a regular file"));
+  }
+}
+
+TEST(FileUtilTest, ARegularFileIsReadWhole) {
+  TempDir dir;
+  const std::string path = dir.path() + "/a";
+  ASSERT_TRUE(WriteFile(path, "one\ntwo").ok());
+  EXPECT_EQ(*ReadRegularFile(path), "one\ntwo");
+  ASSERT_TRUE(WriteFile(path, "").ok());
+  EXPECT_EQ(*ReadRegularFile(path), "");
+}
+
 TEST(FileUtilTest, WriteReplacesAndLeavesNoTemporary) {
   TempDir dir;
   const std::string path = dir.File("f");

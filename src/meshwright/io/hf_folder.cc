@@ -49,7 +49,7 @@ absl::StatusOr<std::shared_ptr<HfFolder>> HfFolder::Open(const std::string& dir)
     return absl::NotFoundError(
         fmt::format("model folder {} has no config.json; is it a Hugging Face model?", dir));
   }
-  MW_ASSIGN_OR_RETURN(folder->config_text_, ReadFile(config_path));
+  MW_ASSIGN_OR_RETURN(folder->config_text_, ReadRegularFile(config_path));
   MW_ASSIGN_OR_RETURN(nlohmann::json config, ParseJsonObject(folder->config_text_, config_path));
   folder->config_ = std::make_unique<nlohmann::json>(std::move(config));
 

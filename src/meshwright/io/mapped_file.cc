@@ -13,7 +13,8 @@
 namespace mw::io {
 
 absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Opening a pipe waits for its writer otherwise, before it can be refused.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ErrnoStatus(errno, "open", path);
   struct stat info;
   if (fstat(fd, &info) != 0) {
@@ -24,7 +25,7 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::st
   if (!S_ISREG(info.st_mode)) {
     close(fd);
     return absl::InvalidArgumentError(
-        fmt::format("cannot map {}: it is {}, not a regular file", path,
+        fmt::format("cannot read {}: it is {}, not a regular file", path,
                     S_ISDIR(info.st_mode) ? "a folder" : "a device, pipe or socket"));
   }
   const size_t size = static_cast<size_t>(info.st_size);

@@ -24,7 +24,7 @@ bool IsPlainFileName(const std::string& name) {
 
 absl::StatusOr<std::shared_ptr<ShardedSafetensors>> ShardedSafetensors::Open(
     const std::string& index_path) {
-  MW_ASSIGN_OR_RETURN(const std::string text, ReadFile(index_path));
+  MW_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(index_path));
   MW_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(text, index_path));
   const auto damaged = [&](std::string_view reason) {
     return absl::DataLossError(fmt::format("{}: {}", index_path, reason));

@@ -43,7 +43,7 @@ class InspectCheckpointCommand : public Command {
       dir = found->dir;
     }
     MW_ASSIGN_OR_RETURN(const train::CheckpointState state, train::LoadCheckpoint(dir));
-    MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(dir + "/manifest.json"));
+    MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(dir + "/manifest.json"));
     const auto manifest = nlohmann::ordered_json::parse(text, nullptr, false);
     if (manifest.is_discarded()) {
       return absl::DataLossError(fmt::format("{}/manifest.json is no JSON", dir));

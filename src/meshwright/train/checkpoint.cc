@@ -187,7 +187,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
   }
   MW_RETURN_IF_ERROR(verified.Verify(dir));
 
-  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(state_path));
+  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(state_path));
   MW_ASSIGN_OR_RETURN(const nlohmann::json json, io::ParseJsonObject(text, state_path));
   CheckpointState state;
   try {

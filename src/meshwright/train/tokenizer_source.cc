@@ -123,10 +123,10 @@ absl::StatusOr<data::Tokenizer> ReadTokenizer(const OpenedModel& opened) {
   }
   const std::string path = opened.path + "/tokenizer.json";
   const std::string config_path = opened.path + "/tokenizer_config.json";
-  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path));
+  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(path));
   std::string config;
   if (io::FileExists(config_path)) {
-    MW_ASSIGN_OR_RETURN(config, io::ReadFile(config_path));
+    MW_ASSIGN_OR_RETURN(config, io::ReadRegularFile(config_path));
   }
   auto tokenizer = data::Tokenizer::FromTokenizerJson(text, config);
   if (!tokenizer.ok()) return InFile(tokenizer.status(), path);
@@ -259,11 +259,11 @@ absl::StatusOr<std::string> ChatTemplateSource(const OpenedModel& opened,
                                                const data::Tokenizer& tokenizer) {
   if (opened.kind == Kind::kHfFolder || opened.kind == Kind::kCheckpoint) {
     if (io::FileExists(opened.path + "/chat_template.jinja")) {
-      return io::ReadFile(opened.path + "/chat_template.jinja");
+      return io::ReadRegularFile(opened.path + "/chat_template.jinja");
     }
     const std::string path = opened.path + "/chat_template.json";
     if (io::FileExists(path)) {
-      MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path));
+      MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(path));
       MW_ASSIGN_OR_RETURN(const json parsed, io::ParseJsonObject(text, path));
       const auto found = parsed.find("chat_template");
       if (found == parsed.end() || !found->is_string()) {
