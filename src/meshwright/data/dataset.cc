@@ -145,10 +145,24 @@ class Loader {
       example.loss_mask.resize(longest);
       outcome.truncated = true;
     }
+    outcome.status = CheckIds(line, example);
+    if (!outcome.status.ok()) return outcome;
     if (!example.loss_mask.empty()) example.loss_mask[0] = 0;
     outcome.no_loss = std::find(example.loss_mask.begin(), example.loss_mask.end(), uint8_t{1}) ==
                       example.loss_mask.end();
     return outcome;
+  }
+
+  absl::Status CheckIds(const Line& line, const Example& example) const {
+    if (options_.vocab_size <= 0) return absl::OkStatus();
+    for (size_t t = 0; t < example.ids.size(); ++t) {
+      if (example.ids[t] < 0 || example.ids[t] >= options_.vocab_size) {
+        return absl::InvalidArgumentError(
+            fmt::format("{}: token {} is id {}, outside the model's vocabulary of {}", line.place,
+                        t, example.ids[t], options_.vocab_size));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Append(std::string_view text, bool parse_special, bool learn,

@@ -40,6 +40,8 @@ struct DatasetOptions {
   bool skip_malformed = false;
   // True: loss on every token of chats and completions, not only on what the assistant wrote.
   bool loss_on_prompt = false;
+  // Rows with an id that is not below it are malformed; 0 = any id.
+  int64_t vocab_size = 0;
   // Threads that tokenize; 0 = one per core, at most 8.
   int num_threads = 0;
 };

@@ -104,7 +104,12 @@ TEST_F(DatasetTest, MalformedLinesNameFileLineAndReason) {
       {"{\"input_ids\": [1, -1]}", "`input_ids`"},
       {"{\"input_ids\": [1, 2], \"loss_mask\": [1]}", "`loss_mask`"},
       {"{\"input_ids\": []}", "`input_ids`"},
+      {"{\"input_ids\": [1, 2, 300]}", "token 2 is id 300, outside the model's vocabulary of 300"},
+      {"{\"text\": \"a\", \"text\": \"b\"}", "the key `text` is there twice"},
+      {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"role\": \"assistant\"}]}",
+       "the key `role` is there twice"},
   };
+  options_.vocab_size = 300;
   for (const auto& [line, reason] : cases) {
     const std::string text = std::string("{\"text\": \"ok\"}\n\n") + line + "\n";
     const auto failed = Parse(text);
@@ -118,6 +123,19 @@ TEST_F(DatasetTest, MalformedLinesNameFileLineAndReason) {
     EXPECT_EQ(skipped->size(), 1);
     EXPECT_THAT(skipped->report().Warnings(), ::testing::ElementsAre(HasSubstr("f.jsonl:3")));
   }
+}
+
+TEST_F(DatasetTest, ANulByteIsNamed) {
+  using std::literals::string_view_literals::operator""sv;
+  const auto failed = Parse("{\"text\": \"ok\"}\n{\"text\": \"a\0b\"}\n"sv);
+  EXPECT_THAT(Message(failed.status()), HasSubstr("f.jsonl:2: not valid JSON: byte 12 is NUL"));
+}
+
+// Keys of different objects of a row may be equal.
+TEST_F(DatasetTest, TheSameKeyInTwoMessagesIsNoDuplicate) {
+  const auto data = Parse(
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "x": {"messages": {"role": 1}}})");
+  EXPECT_TRUE(data.ok()) << data.status();
 }
 
 // A template may have roles of its own, and rows that only lack an answer are no malformed ones.

@@ -6,10 +6,15 @@
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/json_error.h"
+#include "meshwright/base/status_macros.h"
 
 namespace mw::data {
 namespace {
@@ -47,15 +52,29 @@ bool JsonlLines::Next() {
   return false;
 }
 
-absl::StatusOr<ordered_json> ParseJsonlRow(std::string_view line) {
+absl::StatusOr<ordered_json> ParseJson(std::string_view text) {
+  // The parser takes one for the end of the text.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return absl::InvalidArgumentError(
+        fmt::format("not valid JSON: byte {} is NUL; is the file UTF-8 text?", nul + 1));
+  }
   bool too_deep = false;
-  const auto watch_depth = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
+  std::vector<std::set<std::string>> open_objects;
+  std::optional<std::string> duplicate;
+  const auto watch = [&](int depth, ordered_json::parse_event_t event, ordered_json& parsed) {
     if (depth > kMaxJsonDepth) too_deep = true;
-    return !too_deep;
+    if (too_deep) return false;
+    if (event == ordered_json::parse_event_t::object_start) open_objects.emplace_back();
+    if (event == ordered_json::parse_event_t::object_end) open_objects.pop_back();
+    if (event == ordered_json::parse_event_t::key && !duplicate) {
+      const std::string& key = parsed.get_ref<const std::string&>();
+      if (!open_objects.back().insert(key).second) duplicate = key;
+    }
+    return true;
   };
-  ordered_json row;
+  ordered_json json;
   try {
-    row = ordered_json::parse(line, watch_depth);
+    json = ordered_json::parse(text, watch);
   } catch (const ordered_json::exception& error) {
     return absl::InvalidArgumentError(
         fmt::format("not valid JSON at {}", JsonErrorText(error.what())));
@@ -64,6 +83,15 @@ absl::StatusOr<ordered_json> ParseJsonlRow(std::string_view line) {
     return absl::InvalidArgumentError(
         fmt::format("the JSON nests deeper than {} levels", kMaxJsonDepth));
   }
+  if (duplicate) {
+    return absl::InvalidArgumentError(
+        fmt::format("the key `{}` is there twice", Excerpt(*duplicate)));
+  }
+  return json;
+}
+
+absl::StatusOr<ordered_json> ParseJsonlRow(std::string_view line) {
+  MW_ASSIGN_OR_RETURN(ordered_json row, ParseJson(line));
   if (!row.is_object()) return absl::InvalidArgumentError("the line is not a JSON object");
   return row;
 }

@@ -33,8 +33,11 @@ class JsonlLines {
   int64_t number_ = 0;
 };
 
-// A JSON object. Errors: InvalidArgument with the byte and the reason; text that is not UTF-8 is
-// refused.
+// Errors: InvalidArgument with the byte and the reason; text that is not UTF-8, a key that is twice
+// in an object and deep nesting are refused.
+absl::StatusOr<nlohmann::ordered_json> ParseJson(std::string_view text);
+
+// ParseJson of a line, which must be an object.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonlRow(std::string_view line);
 
 // Errors: InvalidArgument when the row has none of the known forms, or their fields have wrong

@@ -27,19 +27,6 @@ class NoEncoder : public data::TextEncoder {
   std::string reason_;
 };
 
-absl::Status CheckIds(const data::Dataset& dataset, int64_t vocab_size) {
-  for (const data::Example& example : dataset.examples()) {
-    for (size_t t = 0; t < example.ids.size(); ++t) {
-      if (example.ids[t] < 0 || example.ids[t] >= vocab_size) {
-        return absl::InvalidArgumentError(
-            fmt::format("{}: token {} is id {}, outside the model's vocabulary of {}", example.id,
-                        t, example.ids[t], vocab_size));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status CheckTargetLength(const models::ModelConfig& model, int64_t max_target_length) {
@@ -74,11 +61,11 @@ absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
   } else {
     return tokenizer.status();
   }
+  data::DatasetOptions options = config.dataset_options();
+  options.vocab_size = model.config.vocab_size;
   MW_ASSIGN_OR_RETURN(
       data::Dataset dataset,
-      data::Dataset::Load(paths, *encoder, chat_template ? &*chat_template : nullptr,
-                          config.dataset_options()));
-  MW_RETURN_IF_ERROR(CheckIds(dataset, model.config.vocab_size));
+      data::Dataset::Load(paths, *encoder, chat_template ? &*chat_template : nullptr, options));
   return std::make_shared<const data::Dataset>(std::move(dataset));
 }
 
