@@ -54,7 +54,14 @@ std::string MeshText(const Mesh& mesh) {
   for (const MeshAxis& axis : mesh.axes()) {
     axes.push_back(fmt::format("\"{}\"={}", axis.name, axis.size));
   }
-  return fmt::format("sdy.mesh @mesh = <[{}]>", fmt::join(axes, ", "));
+  std::string ids;
+  if (mesh.num_hosts() > 1) {
+    // In row-major order of the coordinates, which is not that of the devices.
+    std::vector<std::string> names;
+    for (const MeshAxis& axis : mesh.axes()) names.push_back(axis.name);
+    ids = fmt::format(", device_ids=[{}]", fmt::join(mesh.Groups(names)[0], ", "));
+  }
+  return fmt::format("sdy.mesh @mesh = <[{}]{}>", fmt::join(axes, ", "), ids);
 }
 
 std::string ShardingText(const PartitionSpec& spec, int rank) {

@@ -28,7 +28,8 @@ const std::vector<std::string>& Mesh::AxisNames() {
   return *names;
 }
 
-absl::StatusOr<Mesh> Mesh::Create(std::vector<MeshAxis> axes, int64_t num_devices) {
+absl::StatusOr<Mesh> Mesh::Create(std::vector<MeshAxis> axes, int64_t num_devices,
+                                  const std::vector<MeshAxis>& between_hosts) {
   int64_t product = 1;
   MeshAxis* rest = nullptr;
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -84,6 +85,30 @@ absl::StatusOr<Mesh> Mesh::Create(std::vector<MeshAxis> axes, int64_t num_device
   Mesh mesh;
   mesh.axes_ = std::move(axes);
   mesh.num_devices_ = product;
+  mesh.between_hosts_.assign(mesh.axes_.size(), 1);
+  for (size_t i = 0; i < between_hosts.size(); ++i) {
+    const MeshAxis& part = between_hosts[i];
+    for (size_t k = 0; k < i; ++k) {
+      if (between_hosts[k].name == part.name) {
+        return absl::InvalidArgumentError(
+            fmt::format("dcn_mesh {} names axis {} twice", Text(between_hosts), part.name));
+      }
+    }
+    if (!mesh.Has(part.name)) {
+      return absl::InvalidArgumentError(
+          fmt::format("dcn_mesh {} spreads axis \"{}\" over hosts, which mesh {} does not have",
+                      Text(between_hosts), Excerpt(part.name), Text(mesh.axes_)));
+    }
+    const int axis = mesh.Index(part.name);
+    const int64_t size = mesh.axes_[axis].size;
+    if (part.size < 1 || size % part.size != 0) {
+      return absl::InvalidArgumentError(fmt::format(
+          "dcn_mesh {} spreads axis {} over {} hosts, but its size in mesh {} is {}; use a "
+          "positive size that divides it",
+          Text(between_hosts), part.name, part.size, Text(mesh.axes_), size));
+    }
+    mesh.between_hosts_[axis] = part.size;
+  }
   return mesh;
 }
 
@@ -139,11 +164,28 @@ int Mesh::Index(std::string_view axis) const {
   CheckFailed(__FILE__, __LINE__, "axis of this mesh", std::string(axis));
 }
 
+int64_t Mesh::num_hosts() const {
+  int64_t product = 1;
+  for (const int64_t size : between_hosts_) product *= size;
+  return product;
+}
+
+bool Mesh::WithinHosts(const std::vector<std::string>& axes) const {
+  return std::ranges::all_of(axes, [&](const std::string& axis) {
+    return !Has(axis) || between_hosts_[Index(axis)] == 1;
+  });
+}
+
 std::vector<int64_t> Mesh::Coordinates(int64_t device) const {
   std::vector<int64_t> coordinates(axes_.size());
   for (size_t i = axes_.size(); i-- > 0;) {
-    coordinates[i] = device % axes_[i].size;
-    device /= axes_[i].size;
+    const int64_t within = axes_[i].size / between_hosts_[i];
+    coordinates[i] = device % within;
+    device /= within;
+  }
+  for (size_t i = axes_.size(); i-- > 0;) {  // `device` is the host now
+    coordinates[i] += device % between_hosts_[i] * (axes_[i].size / between_hosts_[i]);
+    device /= between_hosts_[i];
   }
   return coordinates;
 }
@@ -172,7 +214,14 @@ std::vector<std::vector<int64_t>> Mesh::Groups(const std::vector<std::string>& a
   return groups;
 }
 
-std::string Mesh::ToString() const { return Text(axes_); }
+std::string Mesh::ToString() const {
+  std::vector<MeshAxis> parts;
+  for (size_t i = 0; i < axes_.size(); ++i) {
+    if (between_hosts_[i] > 1) parts.push_back({axes_[i].name, between_hosts_[i]});
+  }
+  if (parts.empty()) return Text(axes_);
+  return fmt::format("{} ({} between hosts)", Text(axes_), Text(parts));
+}
 
 PartitionSpec Canonical(PartitionSpec spec, const Mesh& mesh) {
   const auto drop = [&](std::vector<std::string>& axes) {

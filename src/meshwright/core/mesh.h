@@ -21,6 +21,11 @@ struct MeshAxis {
 
 // A grid of devices. Device d stands at the coordinates that d has as a number
 // in mixed radix, the first axis most significant. The empty mesh is one device.
+//
+// Devices may be spread over hosts (or slices), joined by a slower network: then an axis has
+// a part between hosts and one within them, the former more significant in its coordinate,
+// and the devices of a host are consecutive. As a number d has the coordinates between hosts
+// first, all axes in their order, then those within.
 class Mesh {
  public:
   Mesh() = default;
@@ -31,9 +36,12 @@ class Mesh {
 
   // Axes of size 1 are kept: rules may name them. One size may be -1: it takes
   // what `num_devices` leaves; num_devices 0 means as many as the sizes say.
+  // `between_hosts` gives the parts of axes that go between hosts; all others are 1.
   // Errors: InvalidArgument for an unknown or repeated axis, a size that is not
-  // positive, more than one -1, or a product that is not the number of devices.
-  static absl::StatusOr<Mesh> Create(std::vector<MeshAxis> axes, int64_t num_devices = 0);
+  // positive, more than one -1, a product that is not the number of devices, or a part
+  // between hosts that does not divide its axis.
+  static absl::StatusOr<Mesh> Create(std::vector<MeshAxis> axes, int64_t num_devices = 0,
+                                     const std::vector<MeshAxis>& between_hosts = {});
 
   // "data=2,tensor=4" → the axes, in that order; "" has none.
   // Errors: InvalidArgument saying what is wrong with which part; an empty part is wrong.
@@ -47,6 +55,10 @@ class Mesh {
   int64_t Size(std::string_view axis) const;
   // Product of the sizes.
   int64_t Size(const std::vector<std::string>& axes) const;
+  // How many hosts the devices are spread over; 1 where nothing was said about it.
+  int64_t num_hosts() const;
+  // Whether each group of devices that differ only along `axes` lies within one host.
+  bool WithinHosts(const std::vector<std::string>& axes) const;
   // Place of `axis` in axes(). REQUIRES: Has(axis).
   int Index(std::string_view axis) const;
 
@@ -59,13 +71,14 @@ class Mesh {
   // ordered by Position over `axes`: the groups of a collective over them.
   std::vector<std::vector<int64_t>> Groups(const std::vector<std::string>& axes) const;
 
-  // "data=2,tensor=4".
+  // "data=2,tensor=4", with " (data=2 between hosts)" where there are several.
   std::string ToString() const;
 
   friend bool operator==(const Mesh&, const Mesh&) = default;
 
  private:
   std::vector<MeshAxis> axes_;
+  std::vector<int64_t> between_hosts_;  // by axis, what of its size goes between hosts
   int64_t num_devices_ = 1;
 };
 

@@ -31,6 +31,47 @@ TEST(MeshTest, PlacesDevicesRowMajor) {
             (std::vector<std::vector<int64_t>>{{0, 3, 1, 4, 2, 5}}));
 }
 
+TEST(MeshTest, HostsHoldConsecutiveDevices) {
+  const auto spread = [](const std::string& text, const std::string& between) {
+    return Mesh::Create(*Mesh::ParseAxes(text), 0, *Mesh::ParseAxes(between));
+  };
+  // Two hosts of four: data has a part on either level, tensor stays within.
+  const Mesh mesh = *spread("data=4,tensor=2", "data=2");
+  EXPECT_EQ(mesh.num_hosts(), 2);
+  EXPECT_EQ(mesh.ToString(), "data=4,tensor=2 (data=2 between hosts)");
+  EXPECT_EQ(mesh.Groups({"tensor"}),
+            (std::vector<std::vector<int64_t>>{{0, 1}, {2, 3}, {4, 5}, {6, 7}}));
+  EXPECT_EQ(mesh.Groups({"data"}), (std::vector<std::vector<int64_t>>{{0, 2, 4, 6}, {1, 3, 5, 7}}));
+  EXPECT_TRUE(mesh.WithinHosts({"tensor"}));
+  EXPECT_FALSE(mesh.WithinHosts({"tensor", "data"}));
+
+  // The second axis goes between hosts: its neighbours are four devices apart.
+  const Mesh second = *spread("data=2,fsdp=4", "fsdp=2");
+  EXPECT_EQ(second.Coordinates(5), (std::vector<int64_t>{0, 3}));
+  EXPECT_EQ(second.Groups({"data"}),
+            (std::vector<std::vector<int64_t>>{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));
+  EXPECT_EQ(second.Groups({"fsdp"}),
+            (std::vector<std::vector<int64_t>>{{0, 1, 4, 5}, {2, 3, 6, 7}}));
+  for (const auto& group : second.Groups({"data"})) {
+    EXPECT_EQ(group[0] / 4, group[1] / 4);  // within a host
+  }
+  EXPECT_EQ(MakeMesh("data=2").num_hosts(), 1);
+  EXPECT_TRUE(MakeMesh("data=2").WithinHosts({"data"}));
+
+  const auto refusal = [&](const char* between) {
+    const auto made = spread("data=4,tensor=2", between);
+    return made.ok() ? "accepted" : std::string(made.status().message());
+  };
+  EXPECT_EQ(refusal("fsdp=2"),
+            "dcn_mesh fsdp=2 spreads axis \"fsdp\" over hosts, which mesh data=4,tensor=2 does not "
+            "have");
+  EXPECT_EQ(
+      refusal("data=3"),
+      "dcn_mesh data=3 spreads axis data over 3 hosts, but its size in mesh data=4,tensor=2 is "
+      "4; use a positive size that divides it");
+  EXPECT_EQ(refusal("data=2,data=2"), "dcn_mesh data=2,data=2 names axis data twice");
+}
+
 TEST(MeshTest, OpenSizeTakesTheRest) {
   EXPECT_EQ(MakeMesh("data=2,fsdp=-1", 8).ToString(), "data=2,fsdp=4");
 }

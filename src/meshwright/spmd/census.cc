@@ -65,14 +65,18 @@ int64_t CountCollectives(const Census& census, const std::string& kind, const st
   return count;
 }
 
-std::string CensusText(const Census& census) {
+std::string CensusText(const Census& census, const Mesh& mesh) {
   if (census.empty()) return "no collectives\n";
-  std::string text = fmt::format("{:<16}{:<20}{:>6}{:>8}{:>8}{:>16}\n", "kind", "axes", "group",
-                                 "count", "trips", "bytes/device");
+  const bool hosts = mesh.num_hosts() > 1;
+  std::string text = fmt::format("{:<16}{:<20}{:>6}{:>8}{:>8}{:>16}{}\n", "kind", "axes", "group",
+                                 "count", "trips", "bytes/device", hosts ? "  hosts" : "");
   for (const CensusRow& row : census) {
-    text += fmt::format("{:<16}{:<20}{:>6}{:>8}{:>8}{:>16}\n", row.kind,
+    text += fmt::format("{:<16}{:<20}{:>6}{:>8}{:>8}{:>16}{}\n", row.kind,
                         fmt::format("{}", fmt::join(row.axes, ",")), row.group_size, row.count,
-                        row.trips, row.bytes * row.trips);
+                        row.trips, row.bytes * row.trips,
+                        !hosts                       ? ""
+                        : mesh.WithinHosts(row.axes) ? "  within"
+                                                     : "  between");
   }
   return text;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/core/mesh.h"
 #include "meshwright/graph/graph.h"
 
 namespace mw::spmd {
@@ -36,8 +37,9 @@ Census TakeCensus(const graph::Graph& local);
 int64_t CountCollectives(const Census& census, const std::string& kind,
                          const std::string& axis = "");
 
-// A table for people, one row a line, with a heading.
-std::string CensusText(const Census& census);
+// A table for people, one row a line, with a heading. Where `mesh` is spread over several
+// hosts a column says whether the groups lie within them.
+std::string CensusText(const Census& census, const Mesh& mesh = Mesh());
 
 }  // namespace mw::spmd
 

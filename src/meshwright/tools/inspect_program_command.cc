@@ -19,7 +19,8 @@
 namespace mw::tools {
 namespace {
 
-const std::vector<std::string> kKernels = {"first", "accum", "update", "eval"};
+const std::vector<std::string> kKernels = {"first",   "accum",      "update",
+                                           "batched", "train_step", "eval"};
 const std::vector<std::string> kFormats = {"stablehlo", "graph", "specs", "census", "memory"};
 
 absl::Status CheckName(const char* flag, const std::string& name,
@@ -68,7 +69,8 @@ nlohmann::ordered_json CensusJson(const compile::Program& program) {
                     {"group_size", row.group_size},
                     {"count", row.count},
                     {"trips", row.trips},
-                    {"bytes", row.bytes}});
+                    {"bytes", row.bytes},
+                    {"within_hosts", program.mesh.WithinHosts(row.axes)}});
   }
   return {{"program", program.name}, {"collectives", rows}};
 }
@@ -133,7 +135,8 @@ class InspectProgramCommand : public Command {
     app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
         ->required()
         ->option_text("MODEL");
-    app.add_option("--kernel", kernel_, "first, accum, update or eval")->option_text("NAME");
+    app.add_option("--kernel", kernel_, "first, accum, update, batched, train_step or eval")
+        ->option_text("NAME");
     app.add_option("--format", format_,
                    "stablehlo, graph (before lowering), specs (where everything lies), census "
                    "(collectives) or memory (what the device's compiler says it takes)")
@@ -175,7 +178,7 @@ class InspectProgramCommand : public Command {
       } else if (program.automatic) {
         Print("{}\n", kNoCensus);
       } else {
-        Print("{}", spmd::CensusText(program.census));
+        Print("{}", spmd::CensusText(program.census, program.mesh));
       }
     }
     return absl::OkStatus();
@@ -188,6 +191,11 @@ class InspectProgramCommand : public Command {
     if (kernel_ == "first") return train::BuildFirstKernel(model, config.engine, shape);
     if (kernel_ == "accum") return train::BuildAccumKernel(model, config.engine, shape);
     if (kernel_ == "eval") return train::BuildEvalKernel(model, config.engine, shape);
+    if (kernel_ == "train_step") return train::BuildTrainStepKernel(model, config.engine, shape);
+    if (kernel_ == "batched") {
+      return train::BuildBatchedKernel(model, config.engine, shape,
+                                       config.data.gradient_accumulation_steps);
+    }
     return train::BuildUpdateKernel(model.Params(config.engine.model), config.engine);
   }
 

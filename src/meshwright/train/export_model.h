@@ -21,7 +21,7 @@ struct ExportOptions {
   uint64_t max_shard_bytes = 5'000'000'000;     // of a Hugging Face folder
   const OpenedModel* tokenizer_from = nullptr;  // null: no tokenizer is written
   // Jinja source, of a Hugging Face folder; "" = that of tokenizer_from.
-  std::string chat_template;
+  std::string chat_template = "";
 };
 
 struct ExportSummary {

@@ -39,6 +39,7 @@ struct MeshCase {
   bool shard_optimizer_over_data = false;
   bool fsdp_prefetch = false;
   std::string embed_grad;  // the mesh axis of that rule, or "": no rule
+  std::string dcn_mesh;    // what of the mesh goes between hosts
 
   friend bool operator==(const MeshCase&, const MeshCase&) = default;
 };
@@ -78,7 +79,8 @@ inline const std::vector<MeshCaseField>& MeshCaseFields() {
       Field("reduce_gradients", &MeshCase::reduce_gradients),
       Field("shard_optimizer_over_data", &MeshCase::shard_optimizer_over_data),
       Field("fsdp_prefetch", &MeshCase::fsdp_prefetch),
-      Field("embed_grad", &MeshCase::embed_grad)};
+      Field("embed_grad", &MeshCase::embed_grad),
+      Field("dcn_mesh", &MeshCase::dcn_mesh)};
   return *fields;
 }
 
@@ -144,6 +146,10 @@ inline bool IsLegal(const MeshCase& c) {
   if (c.rules == "tp-sequence") mesh = has("tensor");
   if (!mesh || c.num_heads % c.num_kv_heads != 0) return false;
   if (c.gather_parameters != "layer" && !has("fsdp")) return false;
+  const std::vector<MeshAxis> between_hosts = *Mesh::ParseAxes(c.dcn_mesh);
+  for (const MeshAxis& part : between_hosts) {
+    if (AxisSize(c, part.name) % part.size != 0) return false;
+  }
   for (const char* axis : {"data", "fsdp"}) {
     if (c.reduce_gradients.find(axis) != std::string::npos && !has(axis)) return false;
   }
@@ -316,6 +322,7 @@ inline absl::StatusOr<EngineOptions> OptionsOf(const MeshCase& c, bool replicate
   settings.reduce_gradients = c.reduce_gradients;
   settings.shard_optimizer_over_data = c.shard_optimizer_over_data;
   settings.fsdp_prefetch = c.fsdp_prefetch;
+  settings.dcn_mesh = c.dcn_mesh;
   settings.sharding_fallback = replicate ? "replicate" : "error";
   settings.check_replicas = true;
   if (c.shard_optimizer_over_data) options.optimizer.sgd_momentum = 0.5;
@@ -464,6 +471,7 @@ inline std::vector<MeshCase> SimplerCases(const MeshCase& c) {
   offer([&](MeshCase& s) { s.shard_optimizer_over_data = false; });
   offer([&](MeshCase& s) { s.fsdp_prefetch = false; });
   offer([&](MeshCase& s) { s.embed_grad = ""; });
+  offer([&](MeshCase& s) { s.dcn_mesh = ""; });
   offer([&](MeshCase& s) { s.gather_parameters = plain.gather_parameters; });
   offer([&](MeshCase& s) { s.reduce_gradients = ""; });
   offer([&](MeshCase& s) { s.rules = plain.rules; });

@@ -68,6 +68,26 @@ TEST(MeshMatrixTest, TheOtherAxesGiveTheNumbersOfOneDevice) {
   }
 }
 
+// Devices of several hosts stand elsewhere in the mesh, with the same neighbours.
+TEST(MeshMatrixTest, HostsChangeNothingButTheOrderOfDevices) {
+  for (const auto& [mesh, between] : std::vector<std::pair<std::string, std::string>>{
+           {"data=2,fsdp=4", "fsdp=2"},
+           {"data=4,tensor=2", "data=2"},
+           {"fsdp=4,tensor=2", "tensor=2"},
+           {"data=2,fsdp=2,tensor=2", "data=2,tensor=2"},
+           {"fsdp=8", "fsdp=4"}}) {
+    for (const char* gather : {"layer", "update"}) {
+      MeshCase c;
+      c.family = "qwen3";
+      c.mesh = mesh;
+      c.dcn_mesh = between;
+      c.num_micro_batches = 2;
+      if (AxisSize(c, "fsdp") > 1) c.gather_parameters = gather;
+      EXPECT_EQ(MeshFault(Evaluated(), c), "") << ToLine(c);
+    }
+  }
+}
+
 // Where no weight can be cut further, the fallback reduces all of them whole.
 TEST(MeshMatrixTest, EmbedGradThatDividesNothingFallsBack) {
   const MeshCase c = ParseMeshCase("mesh=data=3 embed_grad=data");

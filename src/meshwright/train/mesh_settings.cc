@@ -55,7 +55,15 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
                     num_devices, num_devices));
   }
   const bool has_mesh = !axes.empty();
-  MW_ASSIGN_OR_RETURN(options.partition.mesh, Mesh::Create(std::move(axes), num_devices));
+  MW_ASSIGN_OR_RETURN(const std::vector<MeshAxis> between_hosts, Mesh::ParseAxes(dcn_mesh));
+  if (!has_mesh && !between_hosts.empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "dcn_mesh={} says how a mesh is spread over hosts, and there is none; give one, e.g. "
+        "--mesh {}",
+        Excerpt(dcn_mesh), Excerpt(dcn_mesh)));
+  }
+  MW_ASSIGN_OR_RETURN(options.partition.mesh,
+                      Mesh::Create(std::move(axes), num_devices, between_hosts));
   MW_ASSIGN_OR_RETURN(spmd::RuleSet rules, spmd::LoadRuleSet(custom_mesh_and_rule));
   options.partition.rules = std::move(rules.rules);
   options.rule_set = custom_mesh_and_rule;

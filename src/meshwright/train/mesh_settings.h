@@ -13,6 +13,7 @@ namespace mw::train {
 // The settings of the same names.
 struct MeshSettings {
   std::string mesh;                              // "data=2,tensor=4"; "" is one device
+  std::string dcn_mesh;                          // "data=2": what of it goes between hosts
   std::string custom_mesh_and_rule = "default";  // a rule set's name or a file
   std::string shard_mode = "explicit";
   std::string sharding_fallback = "error";  // or "replicate"
