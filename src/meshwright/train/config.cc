@@ -92,6 +92,9 @@ std::vector<ConfigField> MakeFields() {
 
       MW_FIELD("mesh", mesh.mesh,
                "axes of the device mesh, as data=2,tensor=4; empty for one device (--mesh)"),
+      MW_FIELD("dcn_mesh", mesh.dcn_mesh,
+               "what of the mesh goes between hosts or slices, as data=2: its axes' outer parts; "
+               "the devices of a host are consecutive"),
       MW_FIELD("custom_mesh_and_rule", mesh.custom_mesh_and_rule,
                "sharding rules: a rule set's name or a YAML file (--rules)"),
       MW_FIELD("shard_mode", mesh.shard_mode,
@@ -148,7 +151,7 @@ const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
          {"use_ring_of_experts", "use_ragged_sort", "ragged_buffer_factor",
           "retry_when_tokens_dropped", "retry_dropless_final_micro_batch", "num_moe_token_chunks",
           "moe_route"}},
-        {"context parallelism",
+        {"choosing how context parallelism works",
          {"context_parallel_strategy", "gdn_cp_mode", "gdn_cp_state", "gdn_cp_matmul_precision"}},
         {"reducing gradients over devices", {"cast_grads_after_all_reduce"}},
     };
