@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "meshwright/base/excerpt.h"
+#include "meshwright/base/float32.h"
+#include "meshwright/base/status_macros.h"
 #include "meshwright/nn/lm_head.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/compose.h"
@@ -25,9 +25,10 @@ absl::Status LossOptions::Validate() const {
     return absl::InvalidArgumentError(
         fmt::format("loss.name \"{}\" is unknown; it can be sft", Excerpt(name)));
   }
-  if (!(std::isfinite(z_loss) && z_loss >= 0)) {
+  if (!(z_loss >= 0)) {
     return absl::InvalidArgumentError(fmt::format("loss.z_loss {} must not be negative", z_loss));
   }
+  MW_RETURN_IF_ERROR(CheckFloat32("loss.z_loss", z_loss));
   if (label_smoothing != 0) {
     return absl::UnimplementedError(
         fmt::format("loss.label_smoothing {} is not available; it can be 0", label_smoothing));

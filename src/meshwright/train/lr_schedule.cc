@@ -8,7 +8,9 @@
 #include <numbers>
 
 #include "meshwright/base/excerpt.h"
+#include "meshwright/base/float32.h"
 #include "meshwright/base/nearest_name.h"
+#include "meshwright/base/status_macros.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/compare.h"
 #include "meshwright/ops/compose.h"
@@ -54,10 +56,11 @@ absl::Status ScheduleOptions::Validate() const {
         fmt::format("lr_schedule \"{}\" is unknown{}; it can be {}", Excerpt(lr_schedule),
                     NearestNote(lr_schedule, names), fmt::join(names, ", ")));
   }
-  if (!(std::isfinite(learning_rate) && learning_rate >= 0)) {
+  if (!(learning_rate >= 0)) {
     return absl::InvalidArgumentError(
         fmt::format("learning_rate {} must be a number that is not negative", learning_rate));
   }
+  MW_RETURN_IF_ERROR(CheckFloat32("learning_rate", learning_rate));
   if (total_steps < 1) {
     return absl::InvalidArgumentError(
         fmt::format("the schedule's {} steps must be at least 1", total_steps));
@@ -70,6 +73,7 @@ absl::Status ScheduleOptions::Validate() const {
     return absl::InvalidArgumentError(fmt::format(
         "learning_rate_final_fraction {} must be between 0 and 1", learning_rate_final_fraction));
   }
+  MW_RETURN_IF_ERROR(CheckFloat32("learning_rate_final_fraction", learning_rate_final_fraction));
   if (!(wsd_decay_steps_fraction >= 0 && wsd_decay_steps_fraction <= 1)) {
     return absl::InvalidArgumentError(fmt::format(
         "wsd_decay_steps_fraction {} must be between 0 and 1", wsd_decay_steps_fraction));

@@ -85,6 +85,9 @@ TEST(LrScheduleTest, BadOptionsAreRefused) {
   EXPECT_FALSE((ScheduleOptions{.lr_schedule = "cosin"}).Validate().ok());
   EXPECT_FALSE((ScheduleOptions{.warmup_steps = 5, .total_steps = 4}).Validate().ok());
   EXPECT_FALSE((ScheduleOptions{.total_steps = 0}).Validate().ok());
+  EXPECT_FALSE((ScheduleOptions{.learning_rate = 1e39}).Validate().ok());
+  EXPECT_FALSE((ScheduleOptions{.learning_rate = 1e-50}).Validate().ok());
+  EXPECT_TRUE((ScheduleOptions{.learning_rate = 0}).Validate().ok());
 }
 
 }  // namespace

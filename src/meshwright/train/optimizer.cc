@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "meshwright/base/excerpt.h"
+#include "meshwright/base/float32.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/ops/add.h"
@@ -101,6 +102,11 @@ class Sgd : public Optimizer {
   Value learning_rate_;
 };
 
+// Below 1.1e-19 (the root of the smallest normal float32) a gradient's square is flushed to 0, so
+// that only eps is left to divide by. XLA also divides by eps * (1 - b1) at once, and 1 - b1 may
+// be 1e-16.
+constexpr double kLeastAdamEps = 1e-18;
+
 absl::Status CheckFraction(const char* name, double value) {
   if (value >= 0 && value < 1) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -128,14 +134,18 @@ absl::Status OptimizerOptions::Validate() const {
   MW_RETURN_IF_ERROR(CheckFraction("adam_b1", adam_b1));
   MW_RETURN_IF_ERROR(CheckFraction("adam_b2", adam_b2));
   MW_RETURN_IF_ERROR(CheckFraction("sgd_momentum", sgd_momentum));
-  if (!(std::isfinite(adam_eps) && adam_eps > 0)) {
-    return absl::InvalidArgumentError(fmt::format("adam_eps {} must be positive", adam_eps));
+  if (!(adam_eps >= kLeastAdamEps)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "adam_eps {} must be at least {}: the squares of smaller gradients are 0 in float32, and "
+        "nothing else bounds their updates",
+        adam_eps, kLeastAdamEps));
   }
-  if (!(std::isfinite(adam_weight_decay) && adam_weight_decay >= 0)) {
+  MW_RETURN_IF_ERROR(CheckFloat32("adam_eps", adam_eps));
+  if (!(adam_weight_decay >= 0)) {
     return absl::InvalidArgumentError(
         fmt::format("adam_weight_decay {} must not be negative", adam_weight_decay));
   }
-  return absl::OkStatus();
+  return CheckFloat32("adam_weight_decay", adam_weight_decay);
 }
 
 absl::StatusOr<std::unique_ptr<Optimizer>> CreateOptimizer(const OptimizerOptions& options) {

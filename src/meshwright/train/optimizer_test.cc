@@ -12,6 +12,8 @@
 #include "meshwright/compile/lower.h"
 #include "meshwright/graph_testing/run_graph.h"
 #include "meshwright/io/safetensors.h"
+#include "meshwright/train/engine_options.h"
+#include "meshwright/train/loss.h"
 
 namespace mw::train {
 namespace {
@@ -197,6 +199,30 @@ TEST(OptimizerOptionsTest, BadSettingsNameTheField) {
   EXPECT_THAT(message([](auto& o) { o.adam_eps = 0; }), HasSubstr("adam_eps"));
   EXPECT_THAT(message([](auto& o) { o.adam_weight_decay = NAN; }), HasSubstr("weight_decay"));
   EXPECT_THAT(message([](auto& o) { o.sgd_momentum = 2; }), HasSubstr("sgd_momentum"));
+}
+
+TEST(OptimizerOptionsTest, WhatFloat32FlushesOrCannotHoldIsRefused) {
+  using ::testing::HasSubstr;
+  const auto message = [](const OptimizerOptions& options) {
+    return std::string(options.Validate().message());
+  };
+  EXPECT_THAT(message({.adam_eps = 1e-37}), HasSubstr("at least 1e-18"));
+  EXPECT_THAT(message({.adam_eps = 1e39}), HasSubstr("adam_eps 1e+39"));
+  EXPECT_THAT(message({.adam_weight_decay = 1e39}), HasSubstr("adam_weight_decay 1e+39"));
+  EXPECT_THAT(message({.adam_weight_decay = 1e-60}), HasSubstr("adam_weight_decay 1e-60"));
+
+  LossOptions loss;
+  loss.z_loss = 1e39;
+  EXPECT_THAT(std::string(loss.Validate().message()), HasSubstr("loss.z_loss 1e+39"));
+
+  EngineOptions engine;
+  engine.gradient_clipping_threshold = 1e-60;
+  EXPECT_THAT(std::string(engine.Validate().message()),
+              HasSubstr("gradient_clipping_threshold 1e-60"));
+  engine = {};
+  engine.skip_step_scaling_factor = 1e39;
+  EXPECT_THAT(std::string(engine.Validate().message()),
+              HasSubstr("skip_step_scaling_factor 1e+39"));
 }
 
 }  // namespace

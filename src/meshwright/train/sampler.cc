@@ -11,6 +11,7 @@
 #include <span>
 #include <utility>
 
+#include "meshwright/base/float32.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/train/sampling_graph.h"
 
@@ -57,10 +58,10 @@ absl::Status SamplerOptions::Validate() const {
 absl::Status SamplingOptions::Validate() const {
   if (max_new_tokens < 1) return Invalid("max_new_tokens {} is not positive", max_new_tokens);
   // Below 1e-6 float32 logits divided by it could overflow.
-  if (!std::isfinite(temperature) || (temperature != 0 && temperature < 1e-6)) {
+  if (!FitsFloat32(temperature) || (temperature != 0 && temperature < 1e-6)) {
     return Invalid("temperature {} is not possible; use 0 (greedy) or at least 1e-6", temperature);
   }
-  if (!std::isfinite(log_prob_temperature) || log_prob_temperature < 1e-6) {
+  if (!FitsFloat32(log_prob_temperature) || log_prob_temperature < 1e-6) {
     return Invalid("log_prob_temperature {} is not possible; use at least 1e-6",
                    log_prob_temperature);
   }
