@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/models/registry.h"
 
@@ -70,10 +72,14 @@ absl::StatusOr<std::vector<int64_t>> TokenIds(const Json& object, std::string_vi
   std::vector<int64_t> ids;
   const Json* value = Find(object, key);
   if (value == nullptr) return ids;
-  if (value->is_number_integer()) return std::vector<int64_t>{value->get<int64_t>()};
+  // Some published models say -1 or more than the vocabulary for none.
+  const auto is_id = [](const Json& id) {
+    return id.is_number_integer() && id >= -1 && id <= std::numeric_limits<int32_t>::max();
+  };
+  if (is_id(*value)) return std::vector<int64_t>{value->get<int64_t>()};
   if (value->is_array()) {
     for (const Json& id : *value) {
-      if (!id.is_number_integer()) return Bad(key, fmt::format("{} is no token id", id.dump()));
+      if (!is_id(id)) return Bad(key, fmt::format("{} is no token id", id.dump()));
       ids.push_back(id.get<int64_t>());
     }
     return ids;
@@ -108,6 +114,32 @@ absl::Status RefuseWhatIsNotSupported(const Json& json) {
     return Unsupported("quantization_config", *quantization, "use unquantized weights");
   }
   return absl::OkStatus();
+}
+
+// What transformers looks up in torch. The weights' own dtypes are those of their files.
+absl::Status CheckDtype(const Json& json) {
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const Json* dtype = Find(json, key);
+    if (dtype == nullptr || !dtype->is_string()) continue;
+    std::string name = dtype->get<std::string>();
+    if (name.starts_with("torch.")) name.erase(0, 6);
+    static constexpr std::string_view kKnown[] = {"float32",  "float",   "float16", "half",
+                                                  "bfloat16", "float64", "double",  "auto"};
+    if (std::find(std::begin(kKnown), std::end(kKnown), name) == std::end(kKnown) &&
+        !name.starts_with("float8_")) {
+      return Bad(key, fmt::format("{} is no dtype of weights; known: float32, float16, bfloat16",
+                                  dtype->dump()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// transformers goes by model_type, and other programs by architectures.
+absl::Status CheckModelType(const Json& json, const Family& family) {
+  const Json* type = Find(json, "model_type");
+  if (type == nullptr || *type == family.name) return absl::OkStatus();
+  return Bad("model_type", fmt::format("{} contradicts the architecture {}, whose model_type is {}",
+                                       Excerpt(type->dump()), family.hf_architecture, family.name));
 }
 
 absl::StatusOr<nn::RopeConfig> ReadRope(const Json& json) {
@@ -175,6 +207,8 @@ absl::StatusOr<ModelConfig> ModelConfigFromHfJson(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("config.json is not a JSON object");
   MW_ASSIGN_OR_RETURN(const Family* family, ReadFamily(json));
+  MW_RETURN_IF_ERROR(CheckModelType(json, *family));
+  MW_RETURN_IF_ERROR(CheckDtype(json));
   MW_RETURN_IF_ERROR(RefuseWhatIsNotSupported(json));
 
   ModelConfig config;

@@ -129,7 +129,14 @@ TEST(HfConfigTest, WhatChangesTheMathsIsRefusedByName) {
       {R"({"num_attention_heads": 0})", "num_attention_heads"},
       {R"({"num_key_value_heads": 4})", "num_kv_heads"},
       {R"({"rms_norm_eps": 0})", "rms_norm_eps"},
+      {R"({"rms_norm_eps": 1e-50})", "rms_norm_eps 1e-50"},
+      {R"({"rope_theta": 1e39})", "rope_theta 1e+39"},
+      {R"({"rope_theta": 1e-60})", "rope_theta 1e-60"},
+      {R"({"torch_dtype": "float17"})", "torch_dtype: \"float17\""},
+      {R"({"model_type": "qwen3"})", "model_type: \"qwen3\" contradicts"},
       {R"({"eos_token_id": "2"})", "eos_token_id"},
+      {R"({"eos_token_id": 4294967298})", "eos_token_id"},
+      {R"({"eos_token_id": [2, -7]})", "eos_token_id: -7 is no token id"},
       {R"({"tie_word_embeddings": 1})", "tie_word_embeddings"},
   };
   for (const auto& [patch, expected] : cases) {
@@ -141,6 +148,18 @@ TEST(HfConfigTest, WhatChangesTheMathsIsRefusedByName) {
   }
   for (const char* text : {"", "[]", "{", "null", "{\"architectures\": [1]}"}) {
     EXPECT_FALSE(ModelConfigFromHfJson(text).ok()) << text;
+  }
+}
+
+// transformers takes them too.
+TEST(HfConfigTest, OddValuesOfPublishedModelsAreTaken) {
+  for (const char* patch :
+       {R"({"pad_token_id": -1})", R"({"pad_token_id": null})", R"({"eos_token_id": [2, 7]})",
+        R"({"eos_token_id": -1})", R"({"torch_dtype": null})", R"({"torch_dtype": "auto"})",
+        R"({"dtype": "torch.bfloat16"})", R"({"model_type": null})"}) {
+    Json json = Json::parse(kSmolLm2);
+    json.update(Json::parse(patch));
+    EXPECT_TRUE(ModelConfigFromHfJson(json.dump()).ok()) << patch;
   }
 }
 

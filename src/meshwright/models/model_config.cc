@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "meshwright/base/float32.h"
+
 namespace mw::models {
 namespace {
 
@@ -31,9 +33,9 @@ absl::Status ModelConfig::Validate() const {
         fmt::format("model config: num_heads {} must be a multiple of num_kv_heads {}", num_heads,
                     num_kv_heads));
   }
-  if (!(std::isfinite(rms_norm_eps) && rms_norm_eps > 0)) {
-    return absl::InvalidArgumentError(
-        fmt::format("model config: rms_norm_eps {} must be positive", rms_norm_eps));
+  if (!(FitsFloat32(rms_norm_eps) && rms_norm_eps > 0)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "model config: rms_norm_eps {} must be positive and a number of float32", rms_norm_eps));
   }
   if (max_position < 1) {
     return absl::InvalidArgumentError(

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "meshwright/base/float32.h"
+
 namespace mw::nn {
 namespace {
 
@@ -51,11 +53,11 @@ absl::Status RopeConfig::Validate(int64_t head_dim) const {
   if (head_dim <= 0 || head_dim % 2 != 0) {
     return Bad(fmt::format("head_dim {} must be even and positive", head_dim));
   }
-  if (!(std::isfinite(theta) && theta > 0)) {
-    return Bad(fmt::format("rope_theta {} must be positive", theta));
+  if (!(FitsFloat32(theta) && theta > 0)) {
+    return Bad(fmt::format("rope_theta {} must be positive and a number of float32", theta));
   }
-  if (!(std::isfinite(factor) && factor >= 1)) {
-    return Bad(fmt::format("factor {} must be at least 1", factor));
+  if (!(FitsFloat32(factor) && factor >= 1)) {
+    return Bad(fmt::format("factor {} must be at least 1 and a number of float32", factor));
   }
   if (type == RopeType::kLlama3) {
     if (original_max_position <= 0) {
