@@ -255,9 +255,10 @@ absl::Status ApplyNode(TrainConfig& config, const YAML::Node& node, const std::s
       continue;
     }
     if (!entry.second.IsScalar()) {
-      MW_RETURN_IF_ERROR(SetConfigValue(config, key, "", source));
+      if (FindField(key) == nullptr) return SetConfigValue(config, key, "", source);
       return absl::InvalidArgumentError(
-          fmt::format("{}: {} takes one value, not a list or nothing", source, key));
+          fmt::format("{}: {} takes one value, not {}", source, key,
+                      entry.second.IsSequence() ? "a list" : "nothing"));
     }
     if (!seen->insert(key).second) {
       return absl::InvalidArgumentError(fmt::format("{}: {} is given twice", source, Excerpt(key)));
@@ -360,7 +361,16 @@ absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::stri
           "{}: {} belongs to {}, which this version does not have", source, key, it->second));
     }
     std::vector<std::string> known;
-    for (const ConfigField& f : ConfigFields()) known.emplace_back(f.key);
+    std::vector<std::string> group;
+    for (const ConfigField& f : ConfigFields()) {
+      known.emplace_back(f.key);
+      if (known.back().starts_with(std::string(key) + ".")) group.push_back(known.back());
+    }
+    if (!group.empty()) {
+      return absl::NotFoundError(
+          fmt::format("{}: {} has no value of its own but the keys {}: give one of them", source,
+                      key, fmt::join(group, ", ")));
+    }
     return absl::NotFoundError(
         fmt::format("{}: unknown key '{}'{}", source, Excerpt(key), NearestNote(key, known)));
   }
@@ -375,8 +385,20 @@ absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::stri
 }
 
 absl::Status ApplyConfigYaml(TrainConfig& config, std::string_view yaml, const std::string& name) {
+  // The parser takes one for the text's end.
+  if (const size_t nul = yaml.find('\0'); nul != std::string_view::npos) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{}:{}: there is a NUL byte; is the file UTF-8 text?", name,
+        1 + std::count(yaml.begin(), yaml.begin() + static_cast<ptrdiff_t>(nul), '\n')));
+  }
   try {
-    const YAML::Node root = YAML::Load(std::string(yaml));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+    if (documents.empty()) return absl::OkStatus();
+    if (documents.size() > 1) {
+      return absl::InvalidArgumentError(
+          fmt::format("{}:1: {} YAML documents where one is expected", name, documents.size()));
+    }
+    const YAML::Node& root = documents[0];
     if (root.IsNull()) return absl::OkStatus();
     if (!root.IsMap()) {
       return absl::InvalidArgumentError(

@@ -147,12 +147,25 @@ TEST(ConfigTest, DamagedYaml) {
   EXPECT_THAT(std::string(YamlError("steps: [1, 2]\n").message()), StartsWith("c.yaml:1: steps"));
   EXPECT_THAT(std::string(YamlError("steps: 1\n\nsteps: 2\n").message()),
               HasSubstr("c.yaml:3: steps is given twice"));
-  EXPECT_THAT(std::string(YamlError("loss: 3\n").message()), HasSubstr("unknown key 'loss'"));
+  for (const char* yaml : {"loss: 3\n", "loss: [z_loss]\n", "loss:\n"}) {
+    EXPECT_THAT(std::string(YamlError(yaml).message()),
+                HasSubstr("c.yaml:1: loss has no value of its own but the keys loss.name, "))
+        << yaml;
+  }
   EXPECT_THAT(std::string(YamlError("a: {b\n").message()), StartsWith("c.yaml:"));
   EXPECT_THAT(std::string(YamlError("a: &a {b: *a}\n").message()), HasSubstr("nested"));
   EXPECT_THAT(std::string(YamlError("- steps\n").message()), HasSubstr("map"));
-  EXPECT_THAT(std::string(YamlError("steps:\n").message()), HasSubstr("steps"));
+  EXPECT_THAT(std::string(YamlError("steps:\n").message()),
+              HasSubstr("steps takes one value, not nothing"));
+  EXPECT_THAT(std::string(YamlError("steps: [2]\n").message()),
+              HasSubstr("steps takes one value, not a list"));
+  EXPECT_THAT(std::string(YamlError("stepz: [2]\n").message()), HasSubstr("unknown key 'stepz'"));
+  EXPECT_THAT(std::string(YamlError("steps: 1\n---\nsteps: 2\n").message()),
+              HasSubstr("2 YAML documents where one is expected"));
+  EXPECT_THAT(std::string(YamlError(std::string("steps: 1\nseed: 2\0\n", 18)).message()),
+              HasSubstr("c.yaml:2: there is a NUL byte"));
   EXPECT_TRUE(YamlError("").ok());
+  EXPECT_TRUE(YamlError("---\nsteps: 2\n").ok());
   EXPECT_TRUE(YamlError("# nothing\n").ok());
   EXPECT_EQ(LoadConfig("/nowhere/c.yaml", {}).status().code(), absl::StatusCode::kNotFound);
 }
