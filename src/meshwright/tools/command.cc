@@ -8,6 +8,7 @@
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/runtime/device_spec.h"
+#include "meshwright/tools/print.h"
 
 namespace mw::tools {
 namespace {
@@ -18,7 +19,7 @@ constexpr size_t kMostNoteBytes = 16384;
 }  // namespace
 
 void CommandContext::Note(std::string_view sentence) const {
-  if (!flags.quiet) fmt::print(stderr, "meshwright: {}\n", Abridged(sentence, kMostNoteBytes));
+  if (!flags.quiet) PrintError("meshwright: {}\n", Abridged(sentence, kMostNoteBytes));
 }
 
 absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context) {

@@ -1,11 +1,14 @@
 #include "meshwright/tools/command_line.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -198,7 +201,7 @@ int Report(const absl::Status& status) {
     if (c == '\n' || c == '\r') c = ' ';
   }
   std::fflush(stdout);
-  fmt::print(stderr, "error: {}\n", text);
+  PrintError("error: {}\n", text);
   return ExitStatus(status);
 }
 
@@ -281,6 +284,16 @@ int ExitStatus(const absl::Status& status) {
 
 namespace {
 
+// A file that is opened where stderr was closed would get its messages. Writing to what is
+// opened here fails as it does to nothing.
+void HoldStandardStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest number that is free is this one.
+    [[maybe_unused]] const int held = ::open("/dev/null", O_RDONLY);
+  }
+}
+
 int Run(int argc, const char* const* argv) {
   if (argc >= 2) {
     const std::string first = argv[1];
@@ -317,7 +330,7 @@ int Run(int argc, const char* const* argv) {
     return 0;
   } catch (const CLI::ParseError& e) {
     if (argc < 2) {
-      fmt::print(stderr, "{}", app.help());
+      PrintError("{}", app.help());
       return 2;
     }
     return Report(absl::InvalidArgumentError(UsageError(e, app)));
@@ -331,12 +344,15 @@ int Run(int argc, const char* const* argv) {
 }  // namespace
 
 int Main(int argc, const char* const* argv) {
+  HoldStandardStreams();
+  // A reader that is gone is a lost output, which is told at the end, and ends no run.
+  std::signal(SIGPIPE, SIG_IGN);
   const int status = Run(argc, argv);
   // What is lost on the way out is no success. The reason of an earlier loss is not known here.
   const bool flushed = std::fflush(stdout) == 0;
   const std::string reason = flushed ? "" : fmt::format(": {}", std::strerror(errno));
   if ((!flushed || std::ferror(stdout) != 0) && status == 0) {
-    fmt::print(stderr, "error: cannot write to standard output{}\n", reason);
+    PrintError("error: cannot write to standard output{}\n", reason);
     return 1;
   }
   return status;

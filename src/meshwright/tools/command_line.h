@@ -8,6 +8,8 @@ namespace mw::tools {
 
 // Runs the program and returns its exit status: 0 ok, 1 a failed run, 2 bad usage or bad
 // input. An error is one line on stderr that begins "error: ".
+// Output that nobody takes (a full disk, a closed pipe) ends no run: what stdout lost is told at
+// the end, with status 1, and what stderr lost is not. Ignores SIGPIPE from then on.
 int Main(int argc, const char* const* argv);
 
 // The exit status for `status`; see Command.

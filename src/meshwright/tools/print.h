@@ -1,4 +1,4 @@
-// Print: text to stdout.
+// Text to stdout and stderr.
 #ifndef MESHWRIGHT_TOOLS_PRINT_H_
 #define MESHWRIGHT_TOOLS_PRINT_H_
 
@@ -16,6 +16,13 @@ template <typename... Args>
 void Print(fmt::format_string<Args...> format, Args&&... args) {
   const std::string text = fmt::format(format, std::forward<Args>(args)...);
   std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+// To stderr. A message that cannot be written is lost: nothing is left to tell of it.
+template <typename... Args>
+void PrintError(fmt::format_string<Args...> format, Args&&... args) {
+  const std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 }  // namespace mw::tools
