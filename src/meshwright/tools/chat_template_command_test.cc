@@ -95,6 +95,10 @@ TEST_F(ChatTemplateCommandTest, EvalAndGenerateTakeOneToo) {
   ExpectBadInput(generate, "choose one with chat_template=chatml");
   ExpectBadInput(eval, "choose one with chat_template=chatml");
   EXPECT_EQ(Invoke(with(generate, "chat_template=llama3")).status, 0);
+  const std::string twice =
+      Write("twice.json", R"([{"role": "user", "content": "", "role": "x"}])");
+  ExpectBadInput({"generate", "--model", model_, "--chat", twice, "chat_template=llama3"},
+                 "twice.json: the key `role` is there twice");
   // A file with the same text is the same template, and another one another.
   const std::string file = Write("own.jinja", std::string(*data::BuiltinChatTemplate("chatml")));
   const Outcome builtin = Invoke(with(eval, "chat_template=chatml"));

@@ -11,6 +11,7 @@
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/chat_template.h"
+#include "meshwright/data/jsonl_row.h"
 #include "meshwright/data/tokenizer.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/train/load_params.h"
@@ -23,8 +24,12 @@ namespace {
 
 absl::StatusOr<nlohmann::ordered_json> ReadMessages(const std::string& path) {
   MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(path));
-  nlohmann::ordered_json json =
-      nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  absl::StatusOr<nlohmann::ordered_json> parsed = data::ParseJson(text);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}: {}", path, std::string(parsed.status().message())));
+  }
+  nlohmann::ordered_json json = *std::move(parsed);
   if (json.is_object() && json.contains("messages")) {
     nlohmann::ordered_json messages = json["messages"];
     json = std::move(messages);
