@@ -168,6 +168,13 @@ absl::StatusOr<RuleSet> LoadRuleSet(const std::string& name_or_file) {
 }
 
 absl::StatusOr<RuleSet> ParseRuleSet(std::string_view text, const std::string& source) {
+  // The parser takes one for the text's end.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    const auto line =
+        1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(nul), '\n');
+    return absl::InvalidArgumentError(
+        fmt::format("{}:{}: there is a NUL byte; is the file UTF-8 text?", source, line));
+  }
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
     if (documents.size() != 1) {

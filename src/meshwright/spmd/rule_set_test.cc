@@ -212,6 +212,7 @@ TEST(RuleSetTest, RefusesMalformedText) {
   EXPECT_THAT(refused(ok + "  - [mlp, [tensor, fsdp, tensor]]\n"),
               HasSubstr("rule mlp names the mesh axis tensor twice"));
   EXPECT_THAT(refused(ok + "---\n" + ok), HasSubstr("2 YAML documents"));
+  EXPECT_THAT(refused(ok + std::string(1, '\0')), HasSubstr("there is a NUL byte"));
 }
 
 }  // namespace
