@@ -194,7 +194,7 @@ class InspectProgramCommand : public Command {
     if (kernel_ == "train_step") return train::BuildTrainStepKernel(model, config.engine, shape);
     if (kernel_ == "batched") {
       return train::BuildBatchedKernel(model, config.engine, shape,
-                                       config.data.gradient_accumulation_steps);
+                                       config.gradient_accumulation_steps);
     }
     return train::BuildUpdateKernel(model.Params(config.engine.model), config.engine);
   }
