@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class SftCommandTest : public CommandLineTest {};
@@ -181,8 +182,8 @@ TEST_F(SftCommandTest, MeshAndRulesOfTheCommandLineWinOverTheFile) {
   };
   const Outcome outcome = Invoke(with({"--mesh", "fsdp=2", "--rules", "pure-fsdp", "steps=3"}));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(*io::ReadFile(config),
-              HasSubstr("\nmesh: fsdp=2\ncustom_mesh_and_rule: pure-fsdp\n"));
+  EXPECT_THAT(*io::ReadFile(config), AllOf(HasSubstr("\nmesh: fsdp=2\n"),
+                                           HasSubstr("\ncustom_mesh_and_rule: pure-fsdp\n")));
   // Two sayings of the command line still contradict.
   ExpectBadInput(with({"--mesh", "data=2", "mesh=fsdp=2", "steps=4"}), "contradict each other");
 }

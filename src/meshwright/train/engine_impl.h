@@ -1,4 +1,4 @@
-// What engine.cc and engine_impl.cc share; nobody else includes this.
+// What engine.cc, engine_impl.cc and engine_programs.cc share; nobody else includes this.
 #ifndef MESHWRIGHT_TRAIN_ENGINE_IMPL_H_
 #define MESHWRIGHT_TRAIN_ENGINE_IMPL_H_
 

@@ -1,0 +1,166 @@
+// The engine's programs: built when first needed, with the buffers they will be called with.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/train/engine_impl.h"
+
+namespace mw::train {
+
+using runtime::Buffer;
+
+absl::StatusOr<NewProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> program) const {
+  if (!program.ok()) return program.status();
+  const int64_t start = WallNanoseconds();
+  double thread_cpu_s = 0;
+  runtime::CacheResult cached;
+  runtime::CompileOptions compile;
+  compile.num_partitions = mesh_.num_devices();
+  // Annotations or none: XLA's other partitioner warns at each compilation that it is to go.
+  compile.use_shardy = !mesh_.empty();
+  for (int64_t d = 0; d < mesh_.num_devices(); ++d) {
+    compile.device_ids.push_back(client_->devices()[d].id());
+  }
+  absl::StatusOr<runtime::LoadedExecutable> executable = [&] {
+    CpuTimer timer(&thread_cpu_s);
+    return cache_ != nullptr ? cache_->Compile(*client_, program->stablehlo, compile, &cached)
+                             : client_->Compile(program->stablehlo, compile);
+  }();
+  if (!executable.ok()) return executable.status();
+  const double wall_s = 1e-9 * static_cast<double>(WallNanoseconds() - start);
+  std::vector<std::vector<Buffer*>> args(static_cast<size_t>(mesh_.num_devices()));
+  return NewProgram{{*std::move(program), *std::move(executable), std::move(args)},
+                    !cached.hit,
+                    wall_s,
+                    thread_cpu_s};
+}
+
+LoadedProgram Engine::Impl::Keep(NewProgram program) {
+  ++compile_stats_.num_programs;
+  if (program.compiled) ++compile_stats_.num_compilations;
+  compile_stats_.seconds += program.wall_s;
+  return std::move(program.loaded);
+}
+
+absl::StatusOr<LoadedProgram> Engine::Impl::BuildNow(absl::StatusOr<compile::Program> program) {
+  MW_ASSIGN_OR_RETURN(NewProgram built, Load(std::move(program)));
+  plugin_s_ += built.thread_cpu_s;
+  return Keep(std::move(built));
+}
+
+void Engine::Impl::AddArg(LoadedProgram& program, DeviceArray& array) {
+  array.shards.resize(program.args.size());
+  for (size_t d = 0; d < program.args.size(); ++d) program.args[d].push_back(&array.shards[d]);
+}
+
+void Engine::Impl::AddArgs(LoadedProgram& program, std::vector<DeviceArray>& arrays) {
+  for (DeviceArray& array : arrays) AddArg(program, array);
+}
+
+void Engine::Impl::FinishArgs(LoadedProgram& program) {
+  if (program.program.has_coordinates) AddArg(program, coordinates_);
+}
+
+MicroPrograms& Engine::Impl::ProgramsFor(BatchShape shape) {
+  const bool is_new = !micro_.contains(shape);
+  if (is_new && !micro_.empty()) {
+    ++compile_stats_.num_recompilations;
+    if (options_.on_notice) {
+      options_.on_notice(
+          fmt::format("compiling for batches of {} rows of {} tokens, shape {} of "
+                      "this run",
+                      shape.rows, shape.tokens, micro_.size() + 1));
+    }
+  }
+  return micro_[shape];
+}
+
+absl::StatusOr<LoadedProgram*> Engine::Impl::First(BatchShape shape,
+                                                   std::optional<NewProgram> built) {
+  MicroPrograms& programs = ProgramsFor(shape);
+  if (!programs.first) {
+    if (built) {
+      programs.first = Keep(*std::move(built));
+    } else {
+      MW_ASSIGN_OR_RETURN(programs.first, BuildNow(BuildFirstKernel(*model_, options_, shape)));
+    }
+    AddArgs(*programs.first, weights_);
+    AddArgs(*programs.first, batch_);
+    FinishArgs(*programs.first);
+  }
+  return &*programs.first;
+}
+
+absl::StatusOr<LoadedProgram*> Engine::Impl::Accum(BatchShape shape) {
+  MicroPrograms& programs = ProgramsFor(shape);
+  if (!programs.accum) {
+    MW_ASSIGN_OR_RETURN(programs.accum, BuildNow(BuildAccumKernel(*model_, options_, shape)));
+    size_t next = 0;
+    for (size_t i = 0; i < weights_.size(); ++i) {
+      const bool gathered = !gathered_.empty() && placement_.is_gathered[i];
+      AddArg(*programs.accum, gathered ? gathered_[next++] : weights_[i]);
+    }
+    AddArgs(*programs.accum, accumulators_);
+    AddArg(*programs.accum, sums_);
+    AddArgs(*programs.accum, batch_);
+    FinishArgs(*programs.accum);
+  }
+  return &*programs.accum;
+}
+
+absl::StatusOr<LoadedProgram*> Engine::Impl::Eval(BatchShape shape) {
+  MicroPrograms& programs = ProgramsFor(shape);
+  if (!programs.eval) {
+    MW_ASSIGN_OR_RETURN(programs.eval, BuildNow(BuildEvalKernel(*model_, options_, shape)));
+    AddArgs(*programs.eval, weights_);
+    AddArgs(*programs.eval, batch_);
+    FinishArgs(*programs.eval);
+  }
+  return &*programs.eval;
+}
+
+absl::StatusOr<LoadedProgram*> Engine::Impl::Batched(BatchShape shape, int64_t count) {
+  MicroPrograms& programs = ProgramsFor(shape);
+  auto it = programs.batched.find(count);
+  if (it == programs.batched.end()) {
+    MW_ASSIGN_OR_RETURN(LoadedProgram program,
+                        BuildNow(BuildBatchedKernel(*model_, options_, shape, count)));
+    AddArgs(program, weights_);
+    AddArgs(program, batches_);
+    FinishArgs(program);
+    it = programs.batched.emplace(count, std::move(program)).first;
+  }
+  return &it->second;
+}
+
+absl::StatusOr<LoadedProgram*> Engine::Impl::TrainStepProgram(BatchShape shape) {
+  MicroPrograms& programs = ProgramsFor(shape);
+  if (!programs.train_step) {
+    MW_ASSIGN_OR_RETURN(programs.train_step,
+                        BuildNow(BuildTrainStepKernel(*model_, options_, shape)));
+    AddArgs(*programs.train_step, weights_);
+    AddArgs(*programs.train_step, state_);
+    AddArgs(*programs.train_step, batch_);
+    FinishArgs(*programs.train_step);
+  }
+  return &*programs.train_step;
+}
+
+absl::StatusOr<LoadedProgram*> Engine::Impl::UpdateProgram(std::optional<NewProgram> built) {
+  if (!update_) {
+    if (built) {
+      update_ = Keep(*std::move(built));
+    } else {
+      MW_ASSIGN_OR_RETURN(update_, BuildNow(BuildUpdateKernel(params_, options_)));
+    }
+    AddArgs(*update_, weights_);
+    AddArgs(*update_, state_);
+    AddArgs(*update_, accumulators_);
+    AddArg(*update_, sums_);
+    FinishArgs(*update_);
+  }
+  return &*update_;
+}
+
+}  // namespace mw::train
