@@ -67,7 +67,8 @@ function(mw_layer_tests)
         target_compile_options(${target} PRIVATE ${MW_TEST_OPTIONS})
         mw_use_pch(${target} mw_test_pch)
         add_test(NAME ${target} COMMAND ${target})
-        set(environment "MW_PLUGIN_PATH=${MW_DEPS_DIR}")
+        # Two tests may have libtpu loaded at a time: it compiles, and there is no TPU to share.
+        set(environment "MW_PLUGIN_PATH=${MW_DEPS_DIR}" "ALLOW_MULTIPLE_LIBTPU_LOAD=1")
         # XLA compiles hundreds of small programs here, most of what tests cost. The labels
         # parity and slow compile as a user's programs are compiled.
         if(label MATCHES "unit|mesh")

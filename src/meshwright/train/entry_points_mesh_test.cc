@@ -97,11 +97,10 @@ TEST_P(EntryPointsMeshTest, AccumulateAndUpdateAlike) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, EntryPointsMeshTest,
-    ::testing::Values(Layout{"data", "data=4"},
-                      Layout{"zero1", "data=4", "layer", "", /*shard_optimizer_over_data=*/true},
-                      Layout{"fsdp_tensor", "fsdp=2,tensor=2"}, Layout{"hybrid", "data=2,fsdp=2"},
+    ::testing::Values(Layout{"zero1", "data=4", "layer", "", /*shard_optimizer_over_data=*/true},
+                      Layout{"fsdp_tensor", "fsdp=2,tensor=2"},
                       Layout{"once_an_update", "fsdp=4", "update", "fsdp=update"},
-                      Layout{"by_micro_batch", "data=2,fsdp=2", "micro_batch", "fsdp=update"}),
+                      Layout{"hybrid", "data=2,fsdp=2", "micro_batch", "fsdp=update"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
