@@ -26,10 +26,10 @@ set(MW_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # What ccache asks for where there are precompiled headers; they lie in the build folder,
-  # whose name is no part of what is compiled.
+  # What ccache asks for where there are precompiled headers. Where the checkout lies is no part
+  # of what is compiled, so that several of them share what one has built.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-    CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_BINARY_DIR}
+    CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
     ${CCACHE_PROGRAM})
 endif()
 find_program(MOLD_PROGRAM mold)

@@ -126,14 +126,20 @@ TEST(OpRegistryTest, EveryOpRefusesAShape) {
   }
 }
 
+// Fills `graph` with one case; returns its inputs.
+std::vector<HostTensor> BuildCase(const OpCase& c, Graph& graph) {
+  std::vector<Value> outputs;
+  std::vector<HostTensor> inputs;
+  AddCase(c, &graph, &outputs, &inputs);
+  graph.SetOutputs(outputs);
+  return inputs;
+}
+
 TEST(OpRegistryTest, LoweringMatchesGolden) {
   std::map<std::string, std::string> text;
   for (const OpCase& c : Cases()) {
     Graph graph;
-    std::vector<Value> outputs;
-    std::vector<HostTensor> inputs;
-    AddCase(c, &graph, &outputs, &inputs);
-    graph.SetOutputs(outputs);
+    BuildCase(c, graph);
     graph.Verify();
     text[c.op] += fmt::format("// {}\n{}", CaseName(c), compile::LowerToStableHlo(graph, "case"));
   }
@@ -147,10 +153,7 @@ void Export(const char* path) {
   json all = json::object();
   for (const OpCase& c : Cases()) {
     Graph graph;
-    std::vector<Value> outputs;
-    std::vector<HostTensor> inputs;
-    AddCase(c, &graph, &outputs, &inputs);
-    graph.SetOutputs(outputs);
+    const std::vector<HostTensor> inputs = BuildCase(c, graph);
     json tensors = json::array();
     for (const HostTensor& input : inputs) tensors.push_back(TensorToJson(input));
     all[CaseName(c)] = {{"graph", GraphToJson(graph)}, {"inputs", std::move(tensors)}};
@@ -219,10 +222,7 @@ TEST(OpRegistryTest, EvaluatorMatchesJax) {
   const json reference = Reference();
   for (const OpCase& c : Cases()) {
     Graph graph;
-    std::vector<Value> outputs;
-    std::vector<HostTensor> inputs;
-    AddCase(c, &graph, &outputs, &inputs);
-    graph.SetOutputs(outputs);
+    const std::vector<HostTensor> inputs = BuildCase(c, graph);
     const auto actual = EvaluateGraph(graph, inputs);
     ASSERT_TRUE(actual.ok()) << CaseName(c) << ": " << actual.status();
     ASSERT_TRUE(reference.contains(CaseName(c))) << CaseName(c) << " has no reference";

@@ -2,14 +2,26 @@
 #ifndef MESHWRIGHT_COMPILE_SIGNATURE_H_
 #define MESHWRIGHT_COMPILE_SIGNATURE_H_
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "meshwright/base/check.h"
 #include "meshwright/compile/program.h"
 #include "meshwright/graph/graph.h"
 
 namespace mw::compile {
+
+// The output takes over the buffer of `donor`, a parameter of the graph.
+//
+// Errors: GraphError(kInvalidArgument) when the two have other types.
+inline void DonateTo(graph::Graph& graph, graph::Value donor, int output) {
+  const std::vector<graph::Value>& parameters = graph.parameters();
+  const auto it = std::ranges::find(parameters, donor);
+  MW_CHECK_MSG(it != parameters.end(), "the donor is no parameter");
+  graph.Donate(static_cast<int>(it - parameters.begin()), output);
+}
 
 // Collects a graph's parameters and outputs together with how they lie on the mesh and
 // whose buffer an output takes over.
@@ -45,11 +57,7 @@ class Signature {
   Boundary Finish() {
     g_.SetOutputs(outputs_, names_);
     for (size_t i = 0; i < donors_.size(); ++i) {
-      for (size_t p = 0; donors_[i].node != nullptr && p < g_.parameters().size(); ++p) {
-        if (g_.parameters()[p] != donors_[i]) continue;
-        g_.Donate(static_cast<int>(p), static_cast<int>(i));
-        break;
-      }
+      if (donors_[i]) DonateTo(g_, donors_[i], static_cast<int>(i));
     }
     return std::move(boundary_);
   }

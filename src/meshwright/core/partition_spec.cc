@@ -34,4 +34,9 @@ bool operator==(const PartitionSpec& a, const PartitionSpec& b) {
   return true;
 }
 
+PartitionSpec StackedSpec(PartitionSpec slice) {
+  slice.dims.insert(slice.dims.begin(), std::vector<std::string>());
+  return slice;
+}
+
 }  // namespace mw

@@ -30,6 +30,9 @@ struct PartitionSpec {
   friend bool operator==(const PartitionSpec& a, const PartitionSpec& b);
 };
 
+// Of tensors stacked along a new first dim, which stays whole.
+PartitionSpec StackedSpec(PartitionSpec slice);
+
 }  // namespace mw
 
 #endif  // MESHWRIGHT_CORE_PARTITION_SPEC_H_

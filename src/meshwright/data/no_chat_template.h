@@ -7,8 +7,7 @@ namespace mw::data {
 // For messages.
 inline constexpr const char* kNoChatTemplate =
     "the model has no chat template: choose one with chat_template=chatml (or smollm2, llama3, "
-    "qwen3, "
-    "the path of a .jinja file)";
+    "qwen3, the path of a .jinja file)";
 
 }  // namespace mw::data
 

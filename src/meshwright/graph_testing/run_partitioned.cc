@@ -9,6 +9,7 @@
 #include "meshwright/runtime/buffer.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/executable.h"
+#include "meshwright/runtime/partitioned_options.h"
 #include "meshwright/spmd/partition.h"
 
 namespace mw {
@@ -79,14 +80,9 @@ absl::StatusOr<PartitionedRun> RunPartitioned(const graph::Graph& graph,
   const int64_t num_devices = mesh.num_devices();
   MW_ASSIGN_OR_RETURN(const spmd::PartitionedProgram program, TryPartition(graph, options));
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestMeshClient());
-  runtime::CompileOptions compile;
-  compile.num_partitions = num_devices;
-  compile.use_shardy = num_devices > 1;  // as the engine does
+  runtime::CompileOptions compile = runtime::PartitionedOptions(mesh, *client);
   // Compiling is most of the time.
   compile.env_option_overrides["xla_backend_optimization_level"] = int64_t{0};
-  for (int64_t d = 0; d < num_devices; ++d) {
-    compile.device_ids.push_back(client->devices()[d].id());
-  }
   MW_ASSIGN_OR_RETURN(
       runtime::LoadedExecutable executable,
       client->Compile(compile::LowerToStableHlo(*program.local.graph, "test", num_devices),

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -61,9 +63,11 @@ class Manifest {
   absl::Status Add(FileDigest digest);
   absl::Status WriteTo(const std::string& dir) const;
 
-  // Compares every listed file with the disk; files that are not listed don't matter.
+  // Compares every listed file but `except` with the disk; files that are not listed don't
+  // matter.
   // Errors: DataLoss naming the first missing, resized or damaged file and how it differs.
-  absl::Status Verify(const std::string& dir) const;
+  absl::Status Verify(const std::string& dir,
+                      std::initializer_list<std::string_view> except = {}) const;
 
   const std::vector<FileDigest>& files() const { return files_; }
 

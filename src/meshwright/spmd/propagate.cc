@@ -32,12 +32,6 @@ PartitionSpec DropDim(const PartitionSpec& spec) {
   return slice;
 }
 
-PartitionSpec AddDim(const PartitionSpec& slice) {
-  PartitionSpec spec = slice;
-  spec.dims.insert(spec.dims.begin(), Axes());
-  return spec;
-}
-
 bool IsSplat(const Node& node) {
   return node.op_name() == "constant" &&
          node.attrs().Get<std::vector<double>>("values").size() == 1;
@@ -470,7 +464,7 @@ class Walk {
     std::vector<PartitionSpec> specs;
     for (int c = 0; c < layout.num_carry; ++c) specs.push_back(*carry[c]);
     for (int k = 0; k < layout.num_ys(); ++k) {
-      specs.push_back(AddDim(outputs[layout.num_carry + k].type().spec));
+      specs.push_back(StackedSpec(outputs[layout.num_carry + k].type().spec));
     }
     std::vector<std::unique_ptr<Graph>> regions;
     regions.push_back(std::move(body.graph));

@@ -20,6 +20,10 @@ class App;
 
 namespace mw::tools {
 
+// What --model takes where a random model is one.
+inline constexpr const char* kModelHelp =
+    "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]";
+
 // What every command takes.
 struct CommonFlags {
   std::string config_file;            // --config

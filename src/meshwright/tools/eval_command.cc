@@ -19,9 +19,7 @@ namespace {
 class EvalCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
-        ->required()
-        ->option_text("MODEL");
+    app.add_option("--model", model_, kModelHelp)->required()->option_text("MODEL");
     app.add_option("--data", data_, "JSONL file; may be given several times")
         ->required()
         ->allow_extra_args(false)
@@ -32,12 +30,7 @@ class EvalCommand : public Command {
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
     MW_RETURN_IF_ERROR(train::VerifyFiles(model));
     train::TrainConfig config = context.config;
-    config.AdaptTo(model.config);
-    if (config.data.max_target_length != context.config.data.max_target_length) {
-      context.Note(
-          fmt::format("max_target_length={}: the model has no more positions (the default is {})",
-                      config.data.max_target_length, context.config.data.max_target_length));
-    }
+    if (const std::string note = config.AdaptTo(model.config); !note.empty()) context.Note(note);
     MW_ASSIGN_OR_RETURN(const auto dataset, train::LoadTrainingData(model, data_, config));
     for (const std::string& warning : dataset->report().Warnings()) context.Note(warning);
     MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));

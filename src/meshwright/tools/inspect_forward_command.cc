@@ -57,9 +57,7 @@ absl::StatusOr<compile::Program> BuildForward(const models::Model& model,
 class InspectForwardCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
-        ->required()
-        ->option_text("MODEL");
+    app.add_option("--model", model_, kModelHelp)->required()->option_text("MODEL");
     app.add_option("--batch", batch_,
                    "safetensors: tokens, optionally targets and loss_mask, each [rows, tokens]")
         ->required()

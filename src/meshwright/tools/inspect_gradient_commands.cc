@@ -35,10 +35,7 @@ struct BatchRun {
   std::vector<data::Batch> batches;
 
   void Define(CLI::App& app, const char* out_help, const char* out_text) {
-    app.add_option("--model", model_name,
-                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
-        ->required()
-        ->option_text("MODEL");
+    app.add_option("--model", model_name, kModelHelp)->required()->option_text("MODEL");
     app.add_option("--batch", batch_path,
                    "safetensors: tokens, targets (s32) and loss_mask (f32), each [rows, tokens]")
         ->required()

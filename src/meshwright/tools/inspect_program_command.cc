@@ -10,6 +10,7 @@
 
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/runtime/partitioned_options.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/print.h"
 #include "meshwright/train/open_model.h"
@@ -79,13 +80,8 @@ nlohmann::ordered_json CensusJson(const compile::Program& program) {
 absl::StatusOr<runtime::CompiledMemoryStats> MemoryOf(const compile::Program& program,
                                                       const CommandContext& context) {
   MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
-  const Mesh& mesh = context.config.engine.mesh.partition.mesh;
-  runtime::CompileOptions options;
-  options.num_partitions = mesh.num_devices();
-  options.use_shardy = !mesh.empty();
-  for (int64_t d = 0; d < mesh.num_devices(); ++d) {
-    options.device_ids.push_back(session.client->devices()[static_cast<size_t>(d)].id());
-  }
+  const runtime::CompileOptions options =
+      runtime::PartitionedOptions(program.mesh, *session.client);
   MW_ASSIGN_OR_RETURN(const runtime::LoadedExecutable executable,
                       session.cache != nullptr
                           ? session.cache->Compile(*session.client, program.stablehlo, options)
@@ -96,17 +92,16 @@ absl::StatusOr<runtime::CompiledMemoryStats> MemoryOf(const compile::Program& pr
 void PrintMemory(const compile::Program& program, const runtime::CompiledMemoryStats& memory,
                  const CommandContext& context) {
   if (context.flags.json) {
-    nlohmann::ordered_json line = {
-        {"program", program.name},
-        {"device", context.flags.device},
-        {"num_devices", context.config.engine.mesh.partition.mesh.num_devices()},
-        {"argument_bytes", memory.argument_bytes},
-        {"output_bytes", memory.output_bytes},
-        {"alias_bytes", memory.alias_bytes},
-        {"temp_bytes", memory.temp_bytes},
-        {"live_bytes", memory.LiveBytes()},
-        {"generated_code_bytes", memory.generated_code_bytes},
-        {"peak_bytes", nullptr}};
+    nlohmann::ordered_json line = {{"program", program.name},
+                                   {"device", context.flags.device},
+                                   {"num_devices", program.mesh.num_devices()},
+                                   {"argument_bytes", memory.argument_bytes},
+                                   {"output_bytes", memory.output_bytes},
+                                   {"alias_bytes", memory.alias_bytes},
+                                   {"temp_bytes", memory.temp_bytes},
+                                   {"live_bytes", memory.LiveBytes()},
+                                   {"generated_code_bytes", memory.generated_code_bytes},
+                                   {"peak_bytes", nullptr}};
     if (memory.peak_bytes) line["peak_bytes"] = *memory.peak_bytes;
     Print("{}\n", line.dump());
     return;
@@ -132,9 +127,7 @@ void PrintMemory(const compile::Program& program, const runtime::CompiledMemoryS
 class InspectProgramCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", model_, "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
-        ->required()
-        ->option_text("MODEL");
+    app.add_option("--model", model_, kModelHelp)->required()->option_text("MODEL");
     app.add_option("--kernel", kernel_, "first, accum, update, batched, train_step or eval")
         ->option_text("NAME");
     app.add_option("--format", format_,

@@ -116,8 +116,7 @@ class SftCommand : public Command {
  public:
   void Define(CLI::App& app) override {
     app.add_option("--model", options_.model,
-                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]; with --resume the "
-                   "run's own where it is left out")
+                   std::string(kModelHelp) + "; with --resume the run's own where it is left out")
         ->option_text("MODEL");
     app.add_option("--data", options_.data, "JSONL file; may be given several times")
         ->required()

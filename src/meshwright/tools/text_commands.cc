@@ -18,10 +18,7 @@ namespace {
 class GenerateCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", args_.model,
-                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
-        ->required()
-        ->option_text("MODEL");
+    app.add_option("--model", args_.model, kModelHelp)->required()->option_text("MODEL");
     app.add_option("--prompt", args_.prompt, "text to continue")->option_text("TEXT");
     app.add_option("--chat", args_.chat_file, "file with a JSON array of messages to answer")
         ->option_text("FILE");
@@ -78,10 +75,7 @@ class TokenizeCommand : public Command {
 class ConvertCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", args_.model,
-                   "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]")
-        ->required()
-        ->option_text("MODEL");
+    app.add_option("--model", args_.model, kModelHelp)->required()->option_text("MODEL");
     app.add_option("--out", args_.out, "folder, or file whose name ends in .gguf")
         ->required()
         ->option_text("DIR|FILE.gguf");

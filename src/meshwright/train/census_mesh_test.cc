@@ -11,6 +11,7 @@
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/graph_testing/run_partitioned.h"
+#include "meshwright/runtime/partitioned_options.h"
 #include "meshwright/train/mesh_layouts_for_test.h"
 
 namespace mw::train {
@@ -25,12 +26,7 @@ absl::StatusOr<std::string> Compile(const compile::Program& program,
                                     const std::string& disabled_passes) {
   const DumpFolder folder;
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<runtime::Client> client, TestMeshClient());
-  runtime::CompileOptions options;
-  options.num_partitions = program.mesh.num_devices();
-  options.use_shardy = true;  // as the engine does
-  for (int64_t d = 0; d < options.num_partitions; ++d) {
-    options.device_ids.push_back(client->devices()[d].id());
-  }
+  runtime::CompileOptions options = runtime::PartitionedOptions(program.mesh, *client);
   options.env_option_overrides = {{"xla_dump_to", folder.path()},
                                   {"xla_dump_hlo_as_text", true},
                                   // Of the code, which nothing runs.

@@ -26,9 +26,6 @@ namespace fs = std::filesystem;
 constexpr const char* kFormat = "meshwright-checkpoint-1";
 // With a partial step, which a reader of the first would drop without a word.
 constexpr const char* kPartialFormat = "meshwright-checkpoint-2";
-constexpr const char* kStateFile = "engine_state.json";
-constexpr const char* kTensorFile = "optimizer.safetensors";
-constexpr const char* kAccumulatorFile = "accumulator.safetensors";
 // In the accumulator file, beside the parameters' names.
 constexpr const char* kSumsTensor = "loss_sums";
 
@@ -84,7 +81,8 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadTensors(const std::string&
 }
 
 absl::Status WriteState(const std::string& dir, const CheckpointState& state) {
-  MW_RETURN_IF_ERROR(io::WriteSafetensors(dir + "/" + kTensorFile, state.engine.tensors).status());
+  MW_RETURN_IF_ERROR(
+      io::WriteSafetensors(dir + "/" + kOptimizerFile, state.engine.tensors).status());
   nlohmann::ordered_json json;
   const std::optional<PartialStep>& partial = state.engine.partial;
   json["format"] = partial ? kPartialFormat : kFormat;
@@ -173,19 +171,14 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
         fmt::format("{} is no checkpoint: it has no {}", dir, io::Manifest::kFileName));
   }
   MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::ReadFrom(dir));
-  for (const char* const needed : {kStateFile, kTensorFile}) {
+  for (const char* const needed : {kStateFile, kOptimizerFile}) {
     const auto& files = manifest.files();
     if (std::none_of(files.begin(), files.end(), [&](const auto& f) { return f.name == needed; })) {
       return absl::DataLossError(
           fmt::format("{} is no checkpoint: its manifest does not list {}", dir, needed));
     }
   }
-  io::Manifest verified;
-  for (const io::FileDigest& file : manifest.files()) {
-    if (drop && file.name == kAccumulatorFile) continue;
-    MW_RETURN_IF_ERROR(verified.Add(file));
-  }
-  MW_RETURN_IF_ERROR(verified.Verify(dir));
+  MW_RETURN_IF_ERROR(drop ? manifest.Verify(dir, {kAccumulatorFile}) : manifest.Verify(dir));
 
   MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(state_path));
   MW_ASSIGN_OR_RETURN(const nlohmann::json json, io::ParseJsonObject(text, state_path));
@@ -216,7 +209,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
     state.engine.partial.reset();
     state.data_iterator = state.update_data_iterator;
   }
-  MW_ASSIGN_OR_RETURN(state.engine.tensors, ReadTensors(dir + "/" + kTensorFile));
+  MW_ASSIGN_OR_RETURN(state.engine.tensors, ReadTensors(dir + "/" + kOptimizerFile));
   if (state.engine.partial) {
     PartialStep& partial = *state.engine.partial;
     const std::string path = dir + "/" + kAccumulatorFile;

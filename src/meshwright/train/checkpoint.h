@@ -28,6 +28,11 @@ struct CheckpointState {
   std::map<std::string, std::string> metadata;
 };
 
+// The files of a checkpoint that no model has.
+inline constexpr const char* kStateFile = "engine_state.json";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+inline constexpr const char* kAccumulatorFile = "accumulator.safetensors";
+
 struct CheckpointOptions {
   int64_t max_num_checkpoints_to_keep = 0;  // the newest; 0 = all
 };

@@ -335,9 +335,13 @@ absl::Status TrainConfig::Finish() {
   return engine.Validate();
 }
 
-void TrainConfig::AdaptTo(const models::ModelConfig& model) {
-  if (given.contains("max_target_length")) return;
-  data.max_target_length = std::min(data.max_target_length, model.max_position);
+std::string TrainConfig::AdaptTo(const models::ModelConfig& model) {
+  if (given.contains("max_target_length") || data.max_target_length <= model.max_position) {
+    return "";
+  }
+  const int64_t usual = std::exchange(data.max_target_length, model.max_position);
+  return fmt::format("max_target_length={}: the model has no more positions (the default is {})",
+                     data.max_target_length, usual);
 }
 
 data::DatasetOptions TrainConfig::dataset_options() const {

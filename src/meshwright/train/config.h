@@ -59,8 +59,8 @@ struct TrainConfig {
   absl::Status Finish();
 
   // Lowers the default max_target_length to the model's positions. One that was set stays,
-  // for CheckTargetLength to refuse.
-  void AdaptTo(const models::ModelConfig& model);
+  // for CheckTargetLength to refuse. Returns what it did in a sentence, "" when nothing.
+  std::string AdaptTo(const models::ModelConfig& model);
 
   data::DatasetOptions dataset_options() const;
 };

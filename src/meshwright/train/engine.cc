@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
   impl->mesh_ = options.mesh.partition.mesh;
   std::set<std::string> notes;
   MW_ASSIGN_OR_RETURN(impl->placement_, PlaceStep(*model, options, &notes));
+  impl->state_placement_ = StateSpecs(impl->params_, options, impl->placement_);
   if (options.on_notice) {
     for (const std::string& note : notes) options.on_notice(note);
   }

@@ -101,8 +101,7 @@ TensorType Engine::Impl::ParamType(size_t i) const {
 
 TensorType Engine::Impl::StateType(size_t i) const {
   TensorType type = state_specs_[i].type;
-  const size_t num_slots = state_specs_.size() / params_.size();
-  if (i < num_slots * params_.size()) type.spec = placement_.optimizer[i / num_slots];
+  type.spec = state_placement_[i];
   return type;
 }
 
@@ -273,8 +272,7 @@ absl::Status Engine::Impl::UploadBatch(const data::Batch& batch) {
 }
 
 absl::Status Engine::Impl::UploadBatches(std::span<const data::Batch> batches) {
-  PartitionSpec spec = placement_.batch;
-  spec.dims.insert(spec.dims.begin(), std::vector<std::string>());
+  const PartitionSpec spec = StackedSpec(placement_.batch);
   for (size_t i = 0; i < kNumBatchTensors; ++i) {
     const HostTensor& first = *TensorsOf(batches[0])[i];
     Dims dims = first.dims();
@@ -331,8 +329,7 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   LoadedProgram* program = nullptr;
   if (first) {
     MW_ASSIGN_OR_RETURN(program, First(shape));
-    step_started_ns_ = WallNanoseconds();
-    reaper_.Drain();  // or there might be two sets of accumulators
+    BeginStep();
   } else {
     MW_ASSIGN_OR_RETURN(program, Accum(shape));
   }
@@ -352,6 +349,11 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   return Throttle(static_cast<size_t>(options_.max_inflight_computations));
 }
 
+void Engine::Impl::BeginStep() {
+  step_started_ns_ = WallNanoseconds();
+  reaper_.Drain();  // or there might be two sets of accumulators
+}
+
 void Engine::Impl::TakeFirst() {
   TakeResults(0, accumulators_);
   TakeResult(accumulators_.size(), sums_);
@@ -367,8 +369,8 @@ absl::Status Engine::Impl::FwdBwdBatched(std::span<const data::Batch> batches) {
                     num_micro_batches_));
   }
   MW_ASSIGN_OR_RETURN(const BatchShape shape, CheckBatch(batches[0]));
-  int64_t num_tokens = 0;
-  for (size_t i = 0; i < batches.size(); ++i) {
+  int64_t num_tokens = batches[0].num_tokens;
+  for (size_t i = 1; i < batches.size(); ++i) {
     MW_ASSIGN_OR_RETURN(const BatchShape other, CheckBatch(batches[i]));
     if (other != shape) {
       return absl::InvalidArgumentError(fmt::format(
@@ -380,8 +382,7 @@ absl::Status Engine::Impl::FwdBwdBatched(std::span<const data::Batch> batches) {
   }
   MW_ASSIGN_OR_RETURN(LoadedProgram * program,
                       Batched(shape, static_cast<int64_t>(batches.size())));
-  step_started_ns_ = WallNanoseconds();
-  reaper_.Drain();
+  BeginStep();
   MW_RETURN_IF_ERROR(UploadBatches(batches));
   MW_RETURN_IF_ERROR(Run(*program));
   TakeFirst();
@@ -400,8 +401,7 @@ absl::Status Engine::Impl::TrainStep(const data::Batch& batch) {
   }
   MW_ASSIGN_OR_RETURN(const BatchShape shape, CheckBatch(batch));
   MW_ASSIGN_OR_RETURN(LoadedProgram * program, TrainStepProgram(shape));
-  step_started_ns_ = WallNanoseconds();
-  reaper_.Drain();
+  BeginStep();
   MW_RETURN_IF_ERROR(UploadBatch(batch));
   MW_RETURN_IF_ERROR(Poison(Run(*program)));
   return TakeUpdate(1, batch.num_tokens);

@@ -142,6 +142,8 @@ class Engine::Impl {
   // Takes new weights and state from the program that was just run, and begins to read the
   // metrics, which it returned last.
   absl::Status TakeUpdate(int64_t num_micro_batches, int64_t num_tokens);
+  // Before the first program of a step.
+  void BeginStep();
   void ClearAccumulated();
 
   // The oldest pending step into finished_.
@@ -155,6 +157,7 @@ class Engine::Impl {
   EngineOptions options_;
   std::vector<nn::ParamSpec> params_;
   std::vector<StateSpec> state_specs_;
+  std::vector<PartitionSpec> state_placement_;  // how each of them lies
 
   StepPlacement placement_;
   Mesh mesh_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/runtime/partitioned_options.h"
 #include "meshwright/train/engine_impl.h"
 
 namespace mw::train {
@@ -15,13 +16,7 @@ absl::StatusOr<NewProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> p
   const int64_t start = WallNanoseconds();
   double thread_cpu_s = 0;
   runtime::CacheResult cached;
-  runtime::CompileOptions compile;
-  compile.num_partitions = mesh_.num_devices();
-  // Annotations or none: XLA's other partitioner warns at each compilation that it is to go.
-  compile.use_shardy = !mesh_.empty();
-  for (int64_t d = 0; d < mesh_.num_devices(); ++d) {
-    compile.device_ids.push_back(client_->devices()[d].id());
-  }
+  const runtime::CompileOptions compile = runtime::PartitionedOptions(mesh_, *client_);
   absl::StatusOr<runtime::LoadedExecutable> executable = [&] {
     CpuTimer timer(&thread_cpu_s);
     return cache_ != nullptr ? cache_->Compile(*client_, program->stablehlo, compile, &cached)

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -109,6 +111,17 @@ inline MeshCase ParseMeshCase(const std::string& line) {
     field->set(c, word.substr(equals + 1));
   }
   return c;
+}
+
+// The case that MW_MESH_CASE asks for, if it does.
+inline std::optional<MeshCase> AskedMeshCase() {
+  const char* line = std::getenv("MW_MESH_CASE");
+  return line != nullptr ? std::optional(ParseMeshCase(line)) : std::nullopt;
+}
+// Which sample MW_MESH_SEED asks for.
+inline uint32_t AskedMeshSeed() {
+  const char* text = std::getenv("MW_MESH_SEED");
+  return static_cast<uint32_t>(text != nullptr ? std::atoll(text) : 1);
 }
 
 // The mesh's axes in their order.

@@ -6,8 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "meshwright/train/mesh_on_devices_for_test.h"
 
 namespace mw::train {
@@ -17,14 +15,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(MeshMatrixOnDevicesTest, ASampleGivesTheNumbersOfOneDevice) {
-  if (const char* line = std::getenv("MW_MESH_CASE")) {
-    const MeshCase one = ParseMeshCase(line);
-    ASSERT_TRUE(IsLegal(one)) << "these settings do not fit together: " << ToLine(one);
-    EXPECT_EQ(MeshReport(OnDevices(), one), "");
+  if (const std::optional<MeshCase> one = AskedMeshCase()) {
+    ASSERT_TRUE(IsLegal(*one)) << "these settings do not fit together: " << ToLine(*one);
+    EXPECT_EQ(MeshReport(OnDevices(), *one), "");
     return;
   }
-  const char* text = std::getenv("MW_MESH_SEED");
-  const auto seed = static_cast<uint32_t>(text != nullptr ? std::atoll(text) : 1);
+  const uint32_t seed = AskedMeshSeed();
   std::vector<MeshCase> cases = AllMeshCases();
   std::mt19937 random(seed);
   constexpr int kCases = 3;

@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -21,14 +20,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(MeshMatrixTest, ASampleGivesTheNumbersOfOneDevice) {
-  if (const char* line = std::getenv("MW_MESH_CASE")) {
-    const MeshCase one = ParseMeshCase(line);
-    ASSERT_TRUE(IsLegal(one)) << "these settings do not fit together: " << ToLine(one);
-    EXPECT_EQ(MeshReport(Evaluated(), one), "");
+  if (const std::optional<MeshCase> one = AskedMeshCase()) {
+    ASSERT_TRUE(IsLegal(*one)) << "these settings do not fit together: " << ToLine(*one);
+    EXPECT_EQ(MeshReport(Evaluated(), *one), "");
     return;
   }
-  const char* text = std::getenv("MW_MESH_SEED");
-  const auto seed = static_cast<uint32_t>(text != nullptr ? std::atoll(text) : 1);
+  const uint32_t seed = AskedMeshSeed();
   std::vector<MeshCase> cases = AllMeshCases();
   // Neighbors share their programs, so it is their first that is drawn.
   std::mt19937 random(seed);

@@ -21,15 +21,13 @@
 #include "meshwright/models/hf_config.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
+#include "meshwright/train/checkpoint.h"
 
 namespace mw::train {
 namespace {
 
 constexpr std::string_view kRandomPrefix = "random:";
 constexpr const char* kRopeFreqs = "rope_freqs.weight";
-// Of a checkpoint, beside the model.
-constexpr std::string_view kRunFiles[] = {"optimizer.safetensors", "accumulator.safetensors",
-                                          "engine_state.json"};
 
 template <typename T>
 std::optional<T> ParseWhole(std::string_view text) {
@@ -110,8 +108,8 @@ absl::StatusOr<OpenedModel> OpenGguf(const std::string& path) {
 absl::StatusOr<OpenedModel> OpenFolder(const std::string& path) {
   OpenedModel opened;
   opened.path = path;
-  opened.kind = io::FileExists(path + "/engine_state.json") ? OpenedModel::Kind::kCheckpoint
-                                                            : OpenedModel::Kind::kHfFolder;
+  opened.kind = io::FileExists(path + "/" + kStateFile) ? OpenedModel::Kind::kCheckpoint
+                                                        : OpenedModel::Kind::kHfFolder;
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::HfFolder> folder, io::HfFolder::Open(path));
   const auto config = models::ModelConfigFromHfJson(folder->config_text());
   if (!config.ok()) return InFile(config.status(), path + "/config.json");
@@ -194,12 +192,8 @@ absl::Status VerifyFiles(const OpenedModel& opened) {
     return absl::OkStatus();
   }
   MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::ReadFrom(opened.path));
-  io::Manifest model;
-  for (const io::FileDigest& file : manifest.files()) {
-    if (std::ranges::find(kRunFiles, file.name) != std::end(kRunFiles)) continue;
-    MW_RETURN_IF_ERROR(model.Add(file));
-  }
-  const absl::Status verified = model.Verify(opened.path);
+  const absl::Status verified =
+      manifest.Verify(opened.path, {kStateFile, kOptimizerFile, kAccumulatorFile});
   if (!absl::IsDataLoss(verified)) return verified;
   return absl::DataLossError(fmt::format("{}; where that was meant, remove {}",
                                          std::string(verified.message()), manifest_path));

@@ -239,7 +239,7 @@ absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out) {
   if (found.empty()) return NoCheckpoint(out);
   // Nothing but the name is taken from it, so a damaged one is told of by OpenSavedRun.
   MW_ASSIGN_OR_RETURN(const std::string text,
-                      io::ReadRegularFile(found.back().dir + "/engine_state.json"));
+                      io::ReadRegularFile(found.back().dir + "/" + kStateFile));
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   std::string name;
   if (json.is_object() && json.contains("metadata") && json["metadata"].is_object()) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/compile/signature.h"
 #include "meshwright/core/graph_error.h"
 #include "meshwright/nn/param.h"
 #include "meshwright/ops/add.h"
@@ -95,12 +96,6 @@ nn::ParamMap AddWeights(Graph& graph, const models::Model& model,
     params[spec.name] = graph.AddParameter(TensorType(dtype, spec.dims), spec.name);
   }
   return params;
-}
-
-void DonateTo(Graph& graph, Value parameter, int output) {
-  for (size_t i = 0; i < graph.parameters().size(); ++i) {
-    if (graph.parameters()[i] == parameter) graph.Donate(static_cast<int>(i), output);
-  }
 }
 
 }  // namespace
@@ -199,7 +194,7 @@ absl::StatusOr<compile::Program> BuildDecodeProgram(const models::Model& model,
       outputs.insert(outputs.end(), result.stacked.begin(), result.stacked.end());
     }
     graph.SetOutputs(outputs, {"k", "v", "tokens", "positions", "new_tokens", "log_probs"});
-    for (int i = 0; i < 4; ++i) DonateTo(graph, state[static_cast<size_t>(i)], i);
+    for (int i = 0; i < 4; ++i) compile::DonateTo(graph, state[static_cast<size_t>(i)], i);
   });
 }
 

@@ -61,7 +61,7 @@ class FolderLock {
 std::string RunOfCheckpoint(const std::string& path) {
   fs::path at = fs::path(path).lexically_normal();
   if (!at.has_filename()) at = at.parent_path();
-  if (io::FileExists((at / "engine_state.json").string())) at = at.parent_path();
+  if (io::FileExists((at / kStateFile).string())) at = at.parent_path();
   if (at.filename() != "checkpoints") return "";
   const std::string run = at.has_parent_path() ? at.parent_path().string() : ".";
   const auto found = FindLatestCheckpoint(run, nullptr);
@@ -147,12 +147,7 @@ class SftRun {
                         names_model ? OpenModel(options_.model) : OpenModelOfRun(options_.out));
     if (!names_model) Note(fmt::format("--model is {}, with which the run began", asked.origin));
     model_name_ = asked.origin;
-    const int64_t target_length = config_.data.max_target_length;
-    config_.AdaptTo(asked.config);
-    if (config_.data.max_target_length != target_length) {
-      Note(fmt::format("max_target_length={}: the model has no more positions (the default is {})",
-                       config_.data.max_target_length, target_length));
-    }
+    if (const std::string note = config_.AdaptTo(asked.config); !note.empty()) Note(note);
     MW_RETURN_IF_ERROR(CheckTargetLength(asked.config, config_.data.max_target_length));
     std::optional<SavedRun> saved;
     if (options_.resume) {

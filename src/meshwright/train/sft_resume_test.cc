@@ -1,17 +1,12 @@
 // What --resume continues and what it refuses.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/sft_run_for_test.h"

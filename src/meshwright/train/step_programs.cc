@@ -57,15 +57,20 @@ std::vector<Value> Gather(std::vector<Value> weights, const StepPlacement& place
   return weights;
 }
 
+// Zeros that lie as the sums of what is added to them will: whole ones would have each
+// layer's gradient, or each micro-batch's, reduced on its way.
+Value ZeroSum(Graph& g, const Dims& dims, const PartitionSpec& spec) {
+  return ops::Reshard(ops::Full(g, DType::kF32, dims, 0), spec);
+}
+
 // Float32 zeros that gradients of gathered weights are added to, so that those of a
-// narrower weight are summed in float32; null for the others. They lie as the sums will:
-// whole zeros would have each layer's gradient reduced in the loop.
+// narrower weight are summed in float32; null for the others.
 std::vector<Value> Zeros(Graph& g, const std::vector<nn::ParamSpec>& specs,
                          const StepPlacement& placement) {
   std::vector<Value> zeros(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!placement.is_gathered[i]) continue;
-    zeros[i] = ops::Reshard(ops::Full(g, DType::kF32, specs[i].dims, 0), placement.accumulators[i]);
+    zeros[i] = ZeroSum(g, specs[i].dims, placement.accumulators[i]);
   }
   return zeros;
 }
@@ -173,12 +178,9 @@ class StepBuilder {
   std::vector<Value> Batch(BatchShape shape, int64_t count = 0) {
     std::vector<Value> batch;
     for (auto& [type, name] : BatchTensors(shape)) {
-      PartitionSpec spec = placement_.batch;
-      if (count > 0) {
-        type.dims.insert(type.dims.begin(), count);
-        spec.dims.insert(spec.dims.begin(), std::vector<std::string>());
-      }
-      batch.push_back(signature_.Input(type, name, spec));
+      if (count > 0) type.dims.insert(type.dims.begin(), count);
+      batch.push_back(signature_.Input(
+          type, name, count > 0 ? StackedSpec(placement_.batch) : placement_.batch));
     }
     return batch;
   }
@@ -322,13 +324,12 @@ absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
         Graph& g = weights[0].graph();
         // Before the loop: what is gathered for a micro-batch is kept for the next.
         const std::vector<Value> seen = builder.Seen(weights);
-        // The sums so far. They lie as they will: the loop reduces nothing that it need not.
+        // The sums so far.
         std::vector<Value> carry;
         for (size_t i = 0; i < weights.size(); ++i) {
-          carry.push_back(ops::Reshard(ops::Full(g, DType::kF32, builder.specs()[i].dims, 0),
-                                       placement.accumulators[i]));
+          carry.push_back(ZeroSum(g, builder.specs()[i].dims, placement.accumulators[i]));
         }
-        carry.push_back(ops::Reshard(ops::Full(g, DType::kF32, {kNumLossSums}, 0), placement.sums));
+        carry.push_back(ZeroSum(g, {kNumLossSums}, placement.sums));
         const ops::ScanResult result =
             ops::Scan(carry, batches, count,
                       [&](Graph& body, std::vector<Value> carried, std::vector<Value> batch) {
