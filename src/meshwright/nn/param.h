@@ -41,6 +41,8 @@ struct ParamSpec {
   std::vector<std::string> hf_names;
   // Whether dim 0 stacks the tensors of hf_names.
   bool stacked = false;
+  // Whether training changes it: a frozen one has neither gradient nor optimizer state.
+  bool trainable = true;
 };
 
 // The values of a model's parameters in a graph, by ParamSpec::name.
