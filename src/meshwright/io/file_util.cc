@@ -71,6 +71,9 @@ absl::Status ErrnoStatus(int error_number, std::string_view action, const std::s
     case EIO:
       reason = "the disk reports an input/output error (EIO)";
       break;
+    case EROFS:
+      reason = "the file system is read-only (EROFS)";
+      break;
     default:
       reason = std::system_category().message(error_number);
   }

@@ -314,7 +314,7 @@ absl::StatusOr<FileDigest> SafetensorsWriter::Finish() {
 }
 
 absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path,
-                                            const std::map<std::string, HostTensor>& tensors,
+                                            std::map<std::string, HostTensor> tensors,
                                             const SafetensorsMetadata& metadata) {
   std::vector<TensorSpec> specs;
   for (const auto& [name, tensor] : tensors) specs.push_back({name, tensor.dtype(), tensor.dims()});
@@ -322,7 +322,7 @@ absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path,
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<SafetensorsWriter> writer,
                       SafetensorsWriter::Create(path, specs, metadata));
   for (const TensorSpec& spec : specs) {
-    MW_RETURN_IF_ERROR(writer->Write(spec.name, tensors.at(spec.name)));
+    MW_RETURN_IF_ERROR(writer->Write(spec.name, tensors.extract(spec.name).mapped()));
   }
   return writer->Finish();
 }

@@ -96,9 +96,9 @@ class SafetensorsWriter {
   std::unique_ptr<FileWriter> file_;
 };
 
-// All at once, in reference order.
+// All at once, in reference order; each is let go once it is written.
 absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path,
-                                            const std::map<std::string, HostTensor>& tensors,
+                                            std::map<std::string, HostTensor> tensors,
                                             const SafetensorsMetadata& metadata = {});
 
 }  // namespace mw::io

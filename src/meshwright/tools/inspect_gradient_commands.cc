@@ -17,6 +17,7 @@
 #include "meshwright/tools/print.h"
 #include "meshwright/train/batch_file.h"
 #include "meshwright/train/export_model.h"
+#include "meshwright/train/run_folder.h"
 #include "meshwright/train/sft.h"
 
 namespace mw::tools {

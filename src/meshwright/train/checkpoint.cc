@@ -80,16 +80,18 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadTensors(const std::string&
   return tensors;
 }
 
-absl::Status WriteState(const std::string& dir, const CheckpointState& state) {
+// Returns the bytes of all files, which the manifest then lists.
+absl::StatusOr<uint64_t> WriteState(const std::string& dir, CheckpointState state) {
   MW_RETURN_IF_ERROR(
-      io::WriteSafetensors(dir + "/" + kOptimizerFile, state.engine.tensors).status());
+      io::WriteSafetensors(dir + "/" + kOptimizerFile, std::move(state.engine.tensors)).status());
   nlohmann::ordered_json json;
-  const std::optional<PartialStep>& partial = state.engine.partial;
+  std::optional<PartialStep>& partial = state.engine.partial;
   json["format"] = partial ? kPartialFormat : kFormat;
   if (partial) {
-    std::map<std::string, HostTensor> tensors = partial->accumulators;
+    std::map<std::string, HostTensor> tensors = std::move(partial->accumulators);
     tensors[kSumsTensor] = partial->sums;
-    MW_RETURN_IF_ERROR(io::WriteSafetensors(dir + "/" + kAccumulatorFile, tensors).status());
+    MW_RETURN_IF_ERROR(
+        io::WriteSafetensors(dir + "/" + kAccumulatorFile, std::move(tensors)).status());
     json["micro_step_count"] = partial->num_micro_batches;
     json["accumulated_tokens"] = partial->num_tokens;
     json["update_data_iterator"] = state.update_data_iterator;
@@ -107,29 +109,35 @@ absl::Status WriteState(const std::string& dir, const CheckpointState& state) {
         fmt::format("the checkpoint's metadata is not UTF-8 text: {}", JsonErrorText(e.what())));
   }
   MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::FromDirectory(dir));
-  return manifest.WriteTo(dir);
+  MW_RETURN_IF_ERROR(manifest.WriteTo(dir));
+  uint64_t num_bytes = 0;
+  for (const io::FileDigest& file : manifest.files()) num_bytes += file.size_bytes;
+  return num_bytes;
 }
 
 }  // namespace
 
-absl::Status SaveCheckpoint(const std::string& run_dir, const CheckpointState& state,
-                            const ModelWriter& write_model, const CheckpointOptions& options) {
+absl::StatusOr<uint64_t> SaveCheckpoint(const std::string& run_dir, CheckpointState state,
+                                        ModelWriter write_model, const CheckpointOptions& options) {
   const std::string dir = CheckpointsDir(run_dir);
-  const std::string name = std::to_string(state.engine.step);
+  const int64_t step = state.engine.step;
+  const std::string name = std::to_string(step);
   MW_RETURN_IF_ERROR(io::MakeDirectories(dir));
   MW_RETURN_IF_ERROR(io::RemoveTemporaries(dir).status());
+  uint64_t num_bytes = 0;
   {
     MW_ASSIGN_OR_RETURN(std::unique_ptr<io::AtomicDirectory> folder,
                         io::AtomicDirectory::Create(dir + "/" + name));
     MW_RETURN_IF_ERROR(write_model(folder->path()));
-    MW_RETURN_IF_ERROR(WriteState(folder->path(), state));
+    write_model = nullptr;  // with the weights it holds
+    MW_ASSIGN_OR_RETURN(num_bytes, WriteState(folder->path(), std::move(state)));
     MW_RETURN_IF_ERROR(folder->Publish());
   }
   MW_RETURN_IF_ERROR(io::SwapSymlink(name, dir + "/latest"));
-  if (options.max_num_checkpoints_to_keep <= 0) return absl::OkStatus();
+  if (options.max_num_checkpoints_to_keep <= 0) return num_bytes;
   MW_ASSIGN_OR_RETURN(std::vector<int64_t> steps, ListSteps(dir, nullptr));
   // The one just saved stays, also when older runs left higher steps.
-  std::erase(steps, state.engine.step);
+  std::erase(steps, step);
   const auto others = static_cast<size_t>(options.max_num_checkpoints_to_keep - 1);
   for (size_t i = 0; i + others < steps.size(); ++i) {
     // Under a temporary name a half-removed folder is no checkpoint, and the next save
@@ -141,7 +149,7 @@ absl::Status SaveCheckpoint(const std::string& run_dir, const CheckpointState& s
     }
     MW_RETURN_IF_ERROR(io::RemoveAll(doomed));
   }
-  return absl::OkStatus();
+  return num_bytes;
 }
 
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& run_dir,

@@ -37,11 +37,13 @@ struct CheckpointOptions {
   int64_t max_num_checkpoints_to_keep = 0;  // the newest; 0 = all
 };
 
-// Writes config.json, the model's safetensors and the tokenizer's files into `dir`.
+// Writes config.json, the model's safetensors and the tokenizer's files into `dir`. Called once,
+// so it may let each tensor go as it is written.
 using ModelWriter = std::function<absl::Status(const std::string& dir)>;
 
 // Writes RUN_DIR/checkpoints/STEP/ and points RUN_DIR/checkpoints/latest at it, then
-// removes what is beyond the number to keep. STEP is state.engine.step.
+// removes what is beyond the number to keep. STEP is state.engine.step. Each tensor of `state`,
+// where it is moved in, is let go once it is written. Returns the bytes of the files.
 //
 //   <what `write_model` writes>
 //   optimizer.safetensors   the engine's tensors
@@ -52,8 +54,9 @@ using ModelWriter = std::function<absl::Status(const std::string& dir)>;
 // The folder appears complete or not at all, durable before `latest` moves: killing
 // the process at any instant leaves the newest complete checkpoint loadable. One of
 // the same step is replaced: one between micro-batches is of the last whole step.
-absl::Status SaveCheckpoint(const std::string& run_dir, const CheckpointState& state,
-                            const ModelWriter& write_model, const CheckpointOptions& options = {});
+absl::StatusOr<uint64_t> SaveCheckpoint(const std::string& run_dir, CheckpointState state,
+                                        ModelWriter write_model,
+                                        const CheckpointOptions& options = {});
 
 struct FoundCheckpoint {
   std::string dir;

@@ -37,9 +37,10 @@ class CheckpointTest : public ::testing::Test {
   }
   absl::Status Save(int64_t step, int64_t keep = 0) const {
     return SaveCheckpoint(
-        run_, State(step),
-        [](const std::string& dir) { return io::WriteFile(dir + "/config.json", "{}"); },
-        {.max_num_checkpoints_to_keep = keep});
+               run_, State(step),
+               [](const std::string& dir) { return io::WriteFile(dir + "/config.json", "{}"); },
+               {.max_num_checkpoints_to_keep = keep})
+        .status();
   }
 
   std::string run_;

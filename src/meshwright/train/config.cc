@@ -115,6 +115,9 @@ std::vector<ConfigField> MakeFields() {
                "compare the devices' copies of weights and state after each update; slow"),
 
       MW_FIELD("enable_checkpointing", enable_checkpointing, "whether checkpoints are written"),
+      MW_FIELD("async_checkpointing", async_checkpointing,
+               "write checkpoints while training goes on, from copies in host memory; false: "
+               "training waits until they are written"),
       MW_FIELD("checkpoint_period", checkpoint_period,
                "updates between checkpoints; 0 = only at the end"),
       MW_FIELD("max_num_checkpoints_to_keep", max_num_checkpoints_to_keep,

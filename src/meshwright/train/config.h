@@ -43,6 +43,7 @@ struct TrainConfig {
   GenerationConfig generation;
 
   bool enable_checkpointing = true;
+  bool async_checkpointing = true;
   int64_t checkpoint_period = 1000;  // 0 = only at the end
   int64_t max_num_checkpoints_to_keep = 3;
   int64_t log_period = 1;

@@ -30,9 +30,9 @@ absl::Status CheckDType(DType dtype) {
       "cannot export weights as {}; weight dtypes are f32, bf16 and f16", DTypeName(dtype)));
 }
 
-// A reader of the parts of `params`, which must outlive it.
+// A reader of the parts of `params`, which holds each until it is read.
 absl::StatusOr<TensorReader> ReaderOf(const std::vector<nn::ParamSpec>& specs,
-                                      const std::vector<HostTensor>& params) {
+                                      std::vector<HostTensor> params) {
   if (params.size() != specs.size()) {
     return absl::InvalidArgumentError(
         fmt::format("export got {} tensors for {} parameters", params.size(), specs.size()));
@@ -53,8 +53,8 @@ absl::StatusOr<TensorReader> ReaderOf(const std::vector<nn::ParamSpec>& specs,
           HostTensor::View(param.dtype(), dims, param.bytes() + part * bytes, param.owner()));
     }
   }
-  return [parts = std::move(parts)](const std::string& name) -> absl::StatusOr<HostTensor> {
-    return parts.at(name);
+  return [parts = std::move(parts)](const std::string& name) mutable -> absl::StatusOr<HostTensor> {
+    return std::move(parts.extract(name).mapped());
   };
 }
 
@@ -124,9 +124,9 @@ absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::Mod
 
 absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::ModelConfig& config,
                                        const std::vector<nn::ParamSpec>& specs,
-                                       const std::vector<HostTensor>& params,
+                                       std::vector<HostTensor> params,
                                        const ExportOptions& options) {
-  MW_ASSIGN_OR_RETURN(const TensorReader read, ReaderOf(specs, params));
+  MW_ASSIGN_OR_RETURN(const TensorReader read, ReaderOf(specs, std::move(params)));
   return ExportHf(dir, config, specs, read, options);
 }
 
@@ -203,9 +203,9 @@ absl::StatusOr<ExportSummary> ExportGguf(const std::string& path, const models::
 
 absl::StatusOr<ExportSummary> ExportGguf(const std::string& path, const models::ModelConfig& config,
                                          const std::vector<nn::ParamSpec>& specs,
-                                         const std::vector<HostTensor>& params,
+                                         std::vector<HostTensor> params,
                                          const ExportOptions& options) {
-  MW_ASSIGN_OR_RETURN(const TensorReader read, ReaderOf(specs, params));
+  MW_ASSIGN_OR_RETURN(const TensorReader read, ReaderOf(specs, std::move(params)));
   return ExportGguf(path, config, specs, read, options);
 }
 

@@ -39,10 +39,11 @@ using TensorReader = std::function<absl::StatusOr<HostTensor>(const std::string&
 //
 // The folder is what transformers loads. Tied embeddings are written once, under the
 // embedding's name. One tensor at a time is converted; the model is never copied.
+// `params` that are moved in are let go as they are written.
 // Errors: InvalidArgument when `params` do not fit `specs`; what writing reports.
 absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::ModelConfig& config,
                                        const std::vector<nn::ParamSpec>& specs,
-                                       const std::vector<HostTensor>& params,
+                                       std::vector<HostTensor> params,
                                        const ExportOptions& options);
 absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::ModelConfig& config,
                                        const std::vector<nn::ParamSpec>& specs,
@@ -53,7 +54,7 @@ absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::Mod
 // order. Without a tokenizer the file says so, as llama.cpp wants it.
 absl::StatusOr<ExportSummary> ExportGguf(const std::string& path, const models::ModelConfig& config,
                                          const std::vector<nn::ParamSpec>& specs,
-                                         const std::vector<HostTensor>& params,
+                                         std::vector<HostTensor> params,
                                          const ExportOptions& options);
 absl::StatusOr<ExportSummary> ExportGguf(const std::string& path, const models::ModelConfig& config,
                                          const std::vector<nn::ParamSpec>& specs,

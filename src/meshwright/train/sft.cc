@@ -1,14 +1,9 @@
 #include "meshwright/train/sft.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -18,98 +13,19 @@
 #include "meshwright/data/data_iterator.h"
 #include "meshwright/data/unicode.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/train/async_checkpointer.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/export_model.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/resume.h"
+#include "meshwright/train/run_folder.h"
 #include "meshwright/train/tokenizer_source.h"
 #include "meshwright/train/training_data.h"
 
 namespace mw::train {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kPrefetchedBatches = 2;
-
-// Keeps a second run out of a folder for as long as it lives, also when the process is killed.
-class FolderLock {
- public:
-  FolderLock() = default;
-  ~FolderLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
-  // Errors: FailedPrecondition when another run holds it. File systems without locks have none.
-  absl::Status Lock(const std::string& dir) {
-    fd_ = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd_ < 0) return io::ErrnoStatus(errno, "open", dir);
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-      return absl::FailedPreconditionError(fmt::format(
-          "another run is writing into {}: wait for its end, or give another folder", dir));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  int fd_ = -1;
-};
-
-// The run whose checkpoint, or whose folder of checkpoints, `path` is; "" when it is neither.
-std::string RunOfCheckpoint(const std::string& path) {
-  fs::path at = fs::path(path).lexically_normal();
-  if (!at.has_filename()) at = at.parent_path();
-  if (io::FileExists((at / kStateFile).string())) at = at.parent_path();
-  if (at.filename() != "checkpoints") return "";
-  const std::string run = at.has_parent_path() ? at.parent_path().string() : ".";
-  const auto found = FindLatestCheckpoint(run, nullptr);
-  return found.ok() && *found ? run : "";
-}
-
-absl::Status CheckOutFolder(const std::string& out, bool resume) {
-  if (out.empty()) return absl::InvalidArgumentError("the output folder's name is empty");
-  if (io::FileExists(out)) {
-    if (!io::IsDirectory(out)) {
-      return absl::FailedPreconditionError(fmt::format("{} is not a folder", out));
-    }
-    std::error_code error;
-    const bool empty = fs::is_empty(out, error);
-    if (error) return io::ErrnoStatus(error.value(), "read", out);
-    if (const std::string run = RunOfCheckpoint(out); !run.empty()) {
-      return absl::FailedPreconditionError(
-          fmt::format("{} belongs to the checkpoints of the run in {}: give --out {} --resume to "
-                      "continue that run, or another folder",
-                      out, run, run));
-    }
-    if (!empty && !resume) {
-      FolderLock probe;
-      MW_RETURN_IF_ERROR(probe.Lock(out));
-      std::vector<std::string> notes;
-      MW_ASSIGN_OR_RETURN(const std::optional<FoundCheckpoint> found,
-                          FindLatestCheckpoint(out, &notes));
-      return absl::FailedPreconditionError(
-          found ? fmt::format("{} is not empty: give --resume to continue the run in it, or "
-                              "another folder",
-                              out)
-                : fmt::format("{} is not empty and holds no checkpoint to resume: remove it, or "
-                              "give another folder",
-                              out));
-    }
-  }
-  return CheckWritable(out);
-}
-
-// What is no file would be read without an end, or not be there afterwards.
-absl::Status CheckMetricsFile(const std::string& out) {
-  const std::string path = out + "/metrics.jsonl";
-  std::error_code error;
-  if (!fs::exists(path, error) || fs::is_regular_file(path, error)) return absl::OkStatus();
-  return absl::FailedPreconditionError(fmt::format(
-      "{} is no regular file, so the records of the run cannot be continued in it: remove it",
-      path));
-}
 
 // Checkpoints and settings are JSON and YAML: text that cannot be in them is refused before
 // there is something to lose.
@@ -188,7 +104,11 @@ class SftRun {
       Note("enable_checkpointing=false: the trained weights will not be saved");
     }
     if (stop.load()) return Stopped();
-    if (const absl::Status status = Train(stop); !status.ok()) return RunFailure(status);
+    const absl::Status trained = Train(stop);
+    // What a save reads besides its copies lives here.
+    const absl::Status saved_last = FinishSaving(trained.ok());
+    if (!trained.ok()) return RunFailure(trained);
+    if (!saved_last.ok()) return RunFailure(saved_last);
     return result_;
   }
 
@@ -270,6 +190,7 @@ class SftRun {
         MW_RETURN_IF_ERROR(OpenOutput(first_step));
       }
       opened = true;
+      if (checkpointer_) MW_RETURN_IF_ERROR(checkpointer_->Poll());
       MW_RETURN_IF_ERROR(Record(metrics));
       const int64_t step = engine_->step();
       if (config_.checkpoint_period > 0 && step % config_.checkpoint_period == 0 &&
@@ -341,6 +262,13 @@ class SftRun {
       MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
     }
     MW_RETURN_IF_ERROR(io::WriteFile(options_.out + "/config.yaml", ConfigToYaml(config_)));
+    if (config_.enable_checkpointing) {
+      AsyncCheckpointer::Options saving;
+      saving.async = config_.async_checkpointing;
+      saving.checkpoint.max_num_checkpoints_to_keep = config_.max_num_checkpoints_to_keep;
+      saving.note = [this](std::string_view sentence) { Note(sentence); };
+      checkpointer_ = std::make_unique<AsyncCheckpointer>(options_.out, std::move(saving));
+    }
     recorder_ =
         std::make_unique<MetricsRecorder>([this](std::string_view sentence) { Note(sentence); });
     if (options_.make_console_sink) {
@@ -367,6 +295,7 @@ class SftRun {
         record.Set("perf/start_cpu_seconds", start_cpu_s_);
         start_recorded_ = true;
       }
+      if (checkpointer_) checkpointer_->AddMetrics(record);
       MW_RETURN_IF_ERROR(recorder_->Record(std::move(record)));
     }
     // A history that nobody reads would be reported as evicted.
@@ -382,33 +311,56 @@ class SftRun {
   }
 
   // Metrics are written first: a checkpoint never is ahead of them. The last one of a process is
-  // told, since nothing else is until it is there.
+  // waited for and told, since nothing else is until it is there.
   absl::Status Save(bool last) {
     MW_RETURN_IF_ERROR(RecordAll());
     MW_RETURN_IF_ERROR(recorder_->Flush());
-    if (!config_.enable_checkpointing) return absl::OkStatus();
-    const std::string checkpoint = fmt::format("{}/checkpoints/{}", options_.out, engine_->step());
-    if (last) Note(fmt::format("saving a checkpoint to {}", checkpoint));
-    CheckpointState state;
-    MW_ASSIGN_OR_RETURN(state.engine, engine_->State());
-    state.data_iterator = position_.ToJson().dump();
-    if (state.engine.partial) state.update_data_iterator = update_position_.ToJson().dump();
-    state.seed = config_.data.seed;
-    state.config = ConfigToYaml(config_);
-    state.metadata["model"] = model_name_;
-    const ModelWriter write_model = [this](const std::string& dir) -> absl::Status {
-      MW_ASSIGN_OR_RETURN(const std::vector<HostTensor> params, engine_->Params());
-      ExportOptions export_options;
-      export_options.dtype = config_.engine.weight_dtype;
-      export_options.tokenizer_from = model_;
-      export_options.chat_template = chat_template_;
-      return ExportHf(dir, model_->config, engine_->params(), params, export_options).status();
-    };
-    CheckpointOptions checkpoint_options;
-    checkpoint_options.max_num_checkpoints_to_keep = config_.max_num_checkpoints_to_keep;
-    MW_RETURN_IF_ERROR(SaveCheckpoint(options_.out, state, write_model, checkpoint_options));
-    result_.checkpoint = checkpoint;
+    if (!checkpointer_) return absl::OkStatus();
+    const std::pair<int64_t, int64_t> at = {engine_->step(), engine_->num_micro_batches()};
+    const bool is_new = std::exchange(saved_at_, at) != at;
+    if (last && (is_new || checkpointer_->busy())) {
+      Note(fmt::format("saving a checkpoint to {}/checkpoints/{}", options_.out, at.first));
+    }
+    if (is_new) MW_RETURN_IF_ERROR(checkpointer_->Save([this] { return TakeCopies(); }));
+    if (!last) return absl::OkStatus();
+    MW_RETURN_IF_ERROR(checkpointer_->Wait());
+    result_.checkpoint = checkpointer_->newest();
     return absl::OkStatus();
+  }
+
+  // One tensor after the other; each is let go once it is in its file.
+  absl::StatusOr<CheckpointJob> TakeCopies() const {
+    CheckpointJob job;
+    MW_ASSIGN_OR_RETURN(job.state.engine, engine_->State());
+    job.state.data_iterator = position_.ToJson().dump();
+    if (job.state.engine.partial) {
+      job.state.update_data_iterator = update_position_.ToJson().dump();
+    }
+    job.state.seed = config_.data.seed;
+    job.state.config = ConfigToYaml(config_);
+    job.state.metadata["model"] = model_name_;
+    MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine_->Params());
+    ExportOptions export_options;
+    export_options.dtype = config_.engine.weight_dtype;
+    export_options.tokenizer_from = model_;
+    export_options.chat_template = chat_template_;
+    job.write_model = [params = std::move(params), specs = engine_->params(),
+                       config = model_->config, export_options](const std::string& dir) mutable {
+      return ExportHf(dir, config, specs, std::move(params), export_options).status();
+    };
+    return job;
+  }
+
+  // Waits for the save that the end of training has left under way, which failed or not. Where
+  // training itself failed, that is what the run tells, and this beside it.
+  absl::Status FinishSaving(bool trained) {
+    if (!checkpointer_) return absl::OkStatus();
+    const bool was_busy = checkpointer_->busy();
+    const absl::Status status = checkpointer_->Wait();
+    if (trained || !was_busy) return status;
+    Note(status.ok() ? fmt::format("{} is complete", checkpointer_->newest())
+                     : std::string(status.message()));
+    return status;
   }
 
   // False when there is something to measure and `stop` came first.
@@ -452,6 +404,9 @@ class SftRun {
   // At most: what is dispatched and not known to be done.
   int64_t num_in_flight_ = 0;
   std::unique_ptr<MetricsRecorder> recorder_;
+  std::unique_ptr<AsyncCheckpointer> checkpointer_;  // null: none are written
+  // The update and micro-batch of the newest save that was begun.
+  std::pair<int64_t, int64_t> saved_at_ = {-1, 0};
   // The step of the last measurement of the run that is continued.
   std::optional<int64_t> last_measured_;
   // What was measured before there were files.
@@ -512,38 +467,6 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime
   MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, load());
   return Engine::Create(std::move(client), cache, model.model.get(), std::move(params), options,
                         state);
-}
-
-absl::Status CheckWritable(const std::string& path) {
-  // Folders that are not there yet, the outermost last.
-  std::vector<fs::path> missing;
-  std::error_code error;
-  for (fs::path at = fs::absolute(path, error).lexically_normal(); !fs::exists(at, error);
-       at = at.parent_path()) {
-    if (at.has_filename()) missing.push_back(at);
-    if (at == at.parent_path()) break;
-  }
-  absl::Status status;
-  std::vector<fs::path> made;
-  for (auto it = missing.rbegin(); it != missing.rend() && status.ok(); ++it) {
-    if (fs::create_directory(*it, error)) {
-      made.push_back(*it);
-    } else {
-      status = io::ErrnoStatus(error.value(), "create the folder", it->string());
-    }
-  }
-  if (status.ok()) {
-    std::string probe = (fs::path(path) / ".writable-XXXXXX").string();
-    const int fd = ::mkstemp(probe.data());
-    if (fd < 0) {
-      status = io::ErrnoStatus(errno, "write into", path);
-    } else {
-      ::close(fd);
-      ::unlink(probe.c_str());
-    }
-  }
-  for (auto it = made.rbegin(); it != made.rend(); ++it) fs::remove(*it, error);
-  return status;
 }
 
 absl::Status RunFailure(const absl::Status& status) {

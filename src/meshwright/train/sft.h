@@ -86,10 +86,6 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime
                                                    const EngineState* state = nullptr,
                                                    const data::Batch* compile_for = nullptr);
 
-// OK when files can be made in the folder `path`, which need not exist and is left as
-// it was. Errors: those of the file system, with the path.
-absl::Status CheckWritable(const std::string& path);
-
 // `status` as a failed run: the codes of bad input become Internal.
 absl::Status RunFailure(const absl::Status& status);
 

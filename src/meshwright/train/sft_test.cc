@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "meshwright/train/checkpoint.h"
+#include "meshwright/train/run_folder.h"
 #include "meshwright/train/sft_run_for_test.h"
 
 namespace mw::train {
