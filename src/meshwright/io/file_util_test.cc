@@ -133,7 +133,7 @@ TEST(FileUtilTest, ErrorNumbersHaveCodes) {
   EXPECT_STATUS(ErrnoStatus(EIO, "read", "/a"), absl::StatusCode::kDataLoss,
                 "cannot read /a: the disk reports an input/output error (EIO)");
   EXPECT_STATUS(ErrnoStatus(EROFS, "create", "/a"), absl::StatusCode::kPermissionDenied,
-                HasSubstr("Read-only"));
+                HasSubstr("read-only (EROFS)"));
 }
 
 // The kernel stops the write in the middle: nothing may be published.
