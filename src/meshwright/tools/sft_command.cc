@@ -159,7 +159,9 @@ class SftCommand : public Command {
       }
       std::fflush(stdout);
     };
-    options_.before_micro_batch = [&](int64_t, int64_t) { signals.BeginTraining(); };
+    options_.before_micro_batch = [&](int64_t, int64_t, const data::Batch&) {
+      signals.BeginTraining();
+    };
     MW_ASSIGN_OR_RETURN(const train::SftResult result,
                         train::RunSft(session.client, session.cache.get(), context.config, options_,
                                       stop_requested));

@@ -105,6 +105,33 @@ TEST_F(CheckpointTest, RetentionKeepsTheNewest) {
   EXPECT_EQ((*found)->step, 10);
 }
 
+TEST_F(CheckpointTest, RetentionLeavesWhatIsNoCheckpoint) {
+  const std::string dir = run_ + "/checkpoints/";
+  ASSERT_TRUE(Save(1, 2).ok());
+  const std::vector<std::string> foreign = {"notes", "3-best", "007", "2"};
+  for (const std::string& name : foreign) {
+    fs::create_directories(dir + name);
+    ASSERT_TRUE(io::WriteFile(dir + name + "/config.json", "{}").ok());
+  }
+  ASSERT_TRUE(io::WriteFile(dir + "readme.txt", "mine").ok());
+  // One inside an update takes no place of its own.
+  CheckpointState inside = State(4);
+  PartialStep& partial = inside.engine.partial.emplace();
+  partial.num_micro_batches = 1;
+  partial.sums = HostTensor::From<float>(DType::kF32, {4}, std::vector<float>{1, 1, 0, 1});
+  const auto write = [](const std::string& to) { return io::WriteFile(to + "/config.json", "{}"); };
+  ASSERT_TRUE(SaveCheckpoint(run_, inside, write, {.max_num_checkpoints_to_keep = 2}).ok());
+  EXPECT_TRUE(fs::exists(dir + "1"));
+  ASSERT_TRUE(Save(4, 2).ok());
+  EXPECT_TRUE(fs::exists(dir + "1"));
+  EXPECT_FALSE(fs::exists(dir + "4/accumulator.safetensors"));
+  ASSERT_TRUE(Save(5, 2).ok());
+  EXPECT_FALSE(fs::exists(dir + "1"));
+  EXPECT_TRUE(fs::exists(dir + "4"));
+  for (const std::string& name : foreign) EXPECT_TRUE(fs::exists(dir + name + "/config.json"));
+  EXPECT_TRUE(fs::exists(dir + "readme.txt"));
+}
+
 TEST_F(CheckpointTest, LeftoversArePassedOverAloud) {
   ASSERT_TRUE(Save(4).ok());
   fs::create_directories(run_ + "/checkpoints/9.tmp-1");

@@ -173,7 +173,7 @@ class SftRun {
         if (stop.load()) break;
         if (start_s_ == 0) NoteStart();
         if (options_.before_micro_batch) {
-          options_.before_micro_batch(engine_->step(), engine_->num_micro_batches());
+          options_.before_micro_batch(engine_->step(), engine_->num_micro_batches(), batch);
         }
         MW_RETURN_IF_ERROR(engine_->FwdBwd(batch));
         CountDispatched();

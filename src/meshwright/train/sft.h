@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/data/dataset.h"
+#include "meshwright/data/packing.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/executable_cache.h"
 #include "meshwright/train/config.h"
@@ -37,8 +38,9 @@ struct SftOptions {
   // Told one sentence at a time what a user should know.
   std::function<void(std::string_view)> note;
   // Told before each micro-batch how many updates are done and which one of its update it
-  // is. Until the first call the run has nothing to lose: its process may just end.
-  std::function<void(int64_t step, int64_t micro_batch)> before_micro_batch;
+  // is, and its rows. Until the first call the run has nothing to lose: its process may just end.
+  std::function<void(int64_t step, int64_t micro_batch, const data::Batch& batch)>
+      before_micro_batch;
   // Told the loss on eval_data after `step` updates.
   std::function<void(int64_t step, const EvalMetrics&)> on_eval;
 };

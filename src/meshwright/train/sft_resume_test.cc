@@ -142,7 +142,7 @@ TEST_F(SftTest, WhatAnUpdateSumsIsNotMixed) {
   options_.out = dir_ + "/straight";
   ASSERT_TRUE(Run(2, false).ok());
   options_.out = dir_ + "/stopped";
-  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch) {
+  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch, const data::Batch&) {
     stop_ = step == 1 && micro_batch == 1;
   };
   const auto stopped = Run(2, false);
@@ -185,7 +185,7 @@ TEST_F(SftTest, WhatAnUpdateSumsIsNotMixed) {
   // The way out: the update is made of the same rows as if there had been no stop, and when
   // that is stopped as well, again.
   options_.restart_update = true;
-  options_.before_micro_batch = [&](int64_t, int64_t) { stop_ = true; };
+  options_.before_micro_batch = [&](int64_t, int64_t, const data::Batch&) { stop_ = true; };
   ASSERT_TRUE(Run(2, true).ok());
   EXPECT_THAT(notes_, HasSubstr("begins again"));
   options_.before_micro_batch = nullptr;
@@ -203,7 +203,7 @@ TEST_F(SftTest, WhatAnUpdateSumsIsNotMixed) {
 // What only the update reads, where things lie and what is written may change inside one.
 TEST_F(SftTest, AnUpdateUnderWayMayEndWithOtherSettings) {
   config_.gradient_accumulation_steps = 2;
-  options_.before_micro_batch = [&](int64_t, int64_t) { stop_ = true; };
+  options_.before_micro_batch = [&](int64_t, int64_t, const data::Batch&) { stop_ = true; };
   ASSERT_TRUE(Run(1, false).ok());
   options_.before_micro_batch = nullptr;
   stop_ = false;

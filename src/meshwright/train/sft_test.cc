@@ -60,7 +60,9 @@ TEST_F(SftTest, AStopDispatchesNothingMoreAndSaysWhatItWaitsFor) {
       if (step == 3) stop_ = true;
     });
   };
-  options_.before_micro_batch = [&](int64_t, int64_t) { EXPECT_FALSE(stop_.load()); };
+  options_.before_micro_batch = [&](int64_t, int64_t, const data::Batch&) {
+    EXPECT_FALSE(stop_.load());
+  };
   const auto stopped = Run(20, false);
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   EXPECT_THAT(notes_, HasSubstr("stopping: up to 2 dispatched computations finish first\n"));
@@ -84,7 +86,9 @@ TEST_F(SftTest, AStopBeforeTheClosingMeasurementIsNoFinishedRun) {
   options_.eval_data = options_.data[0];
   std::vector<int64_t> measured;
   options_.on_eval = [&](int64_t step, const EvalMetrics&) { measured.push_back(step); };
-  options_.before_micro_batch = [&](int64_t step, int64_t) { stop_ = step == 1; };
+  options_.before_micro_batch = [&](int64_t step, int64_t, const data::Batch&) {
+    stop_ = step == 1;
+  };
   const auto stopped = Run(2, false);
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   EXPECT_EQ(stopped->last_step, 2);
@@ -220,7 +224,7 @@ TEST_F(SftTest, AStopInsideAnUpdateKeepsItsMicroBatches) {
   ASSERT_TRUE(Run(4, false).ok());
   options_.out = dir_ + "/stopped";
   std::vector<std::pair<int64_t, int64_t>> seen;
-  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch) {
+  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch, const data::Batch&) {
     seen.emplace_back(step, micro_batch);
     stop_ = step == 2 && micro_batch == 1;
   };
@@ -235,7 +239,7 @@ TEST_F(SftTest, AStopInsideAnUpdateKeepsItsMicroBatches) {
   ASSERT_TRUE(saved->engine.partial.has_value());
   EXPECT_EQ(saved->engine.partial->num_micro_batches, 2);
   seen.clear();
-  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch) {
+  options_.before_micro_batch = [&](int64_t step, int64_t micro_batch, const data::Batch&) {
     seen.emplace_back(step, micro_batch);
   };
   stop_ = false;
@@ -254,7 +258,7 @@ TEST_F(SftTest, AStopInsideAnUpdateKeepsItsMicroBatches) {
 
 TEST_F(SftTest, AStopInsideTheFirstUpdateKeepsItToo) {
   config_.gradient_accumulation_steps = 3;
-  options_.before_micro_batch = [&](int64_t, int64_t) { stop_ = true; };
+  options_.before_micro_batch = [&](int64_t, int64_t, const data::Batch&) { stop_ = true; };
   const auto stopped = Run(4, false);
   ASSERT_TRUE(stopped.ok()) << stopped.status();
   EXPECT_TRUE(stopped->stopped);
@@ -301,7 +305,7 @@ TEST_F(SftTest, AFolderHasOneRunAtATime) {
   options_.make_console_sink = nullptr;
   options_.out = dir_ + "/contended";
   int held = -1;
-  options_.before_micro_batch = [&](int64_t, int64_t) {
+  options_.before_micro_batch = [&](int64_t, int64_t, const data::Batch&) {
     if (held >= 0) return;
     fs::create_directories(options_.out);
     held = ::open(options_.out.c_str(), O_RDONLY | O_DIRECTORY);
@@ -315,7 +319,7 @@ TEST_F(SftTest, AFolderHasOneRunAtATime) {
 
 TEST_F(SftTest, ARunThatBeganMeanwhileIsNotOverwritten) {
   bool nested = false;
-  options_.before_micro_batch = [&](int64_t, int64_t) {
+  options_.before_micro_batch = [&](int64_t, int64_t, const data::Batch&) {
     if (std::exchange(nested, true)) return;
     SftOptions other = options_;
     other.before_micro_batch = nullptr;
