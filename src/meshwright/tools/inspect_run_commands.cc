@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/io/checksum.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/print.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/lr_schedule.h"
+#include "meshwright/train/open_model.h"
 
 namespace mw::tools {
 namespace {
@@ -32,7 +34,8 @@ class InspectCheckpointCommand : public Command {
     if (!io::IsDirectory(dir)) {
       return absl::NotFoundError(fmt::format("{} is not a folder", dir));
     }
-    if (!io::FileExists(dir + "/manifest.json")) {
+    // Without its manifest a checkpoint is told to be one, rather than to hold none.
+    if (!io::FileExists(dir + "/manifest.json") && !io::FileExists(dir + "/" + train::kStateFile)) {
       std::vector<std::string> notes;
       MW_ASSIGN_OR_RETURN(const std::optional<train::FoundCheckpoint> found,
                           train::FindLatestCheckpoint(dir, &notes));
@@ -43,26 +46,37 @@ class InspectCheckpointCommand : public Command {
       dir = found->dir;
     }
     MW_ASSIGN_OR_RETURN(const train::CheckpointState state, train::LoadCheckpoint(dir));
+    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(dir));
     MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(dir + "/manifest.json"));
     const auto manifest = nlohmann::ordered_json::parse(text, nullptr, false);
     if (manifest.is_discarded()) {
       return absl::DataLossError(fmt::format("{}/manifest.json is no JSON", dir));
     }
-    const int64_t begun = state.engine.partial ? state.engine.partial->num_micro_batches : 0;
+    MW_ASSIGN_OR_RETURN(const io::Manifest files, io::Manifest::ReadFrom(dir));
+    uint64_t num_bytes = 0;
+    for (const io::FileDigest& file : files.files()) num_bytes += file.size_bytes;
+    const std::optional<train::PartialStep>& partial = state.engine.partial;
     if (context.flags.json) {
-      const nlohmann::ordered_json line = {{"dir", dir},
-                                           {"step", state.engine.step},
-                                           {"micro_step_count", begun},
-                                           {"verified", true},
-                                           {"num_skipped_steps", state.engine.num_skipped_steps},
-                                           {"seed", state.seed},
-                                           {"metadata", state.metadata},
-                                           {"manifest", manifest}};
+      nlohmann::ordered_json line = {
+          {"dir", dir},
+          {"step", state.engine.step},
+          {"micro_step_count", partial ? partial->num_micro_batches : 0}};
+      if (partial) line["accumulated_tokens"] = partial->num_tokens;
+      line["verified"] = true;
+      line["num_skipped_steps"] = state.engine.num_skipped_steps;
+      line["seed"] = state.seed;
+      line["family"] = model.config.family;
+      line["num_parameters"] = model.config.NumParameters();
+      line["num_bytes"] = num_bytes;
+      line["metadata"] = state.metadata;
+      line["manifest"] = manifest;
       Print("{}\n", line.dump());
     } else {
-      Print("{}: step {}{}, every file is what was written\n{}\n", dir, state.engine.step,
-            begun == 0 ? "" : fmt::format(" and {} micro-batches of the next", begun),
-            manifest.dump(1));
+      Print("{}: step {}{}, {} of {} parameters, {} bytes, every file is what was written\n{}\n",
+            dir, state.engine.step,
+            partial ? fmt::format(" and {} micro-batches of the next", partial->num_micro_batches)
+                    : "",
+            model.config.family, model.config.NumParameters(), num_bytes, manifest.dump(1));
     }
     return absl::OkStatus();
   }
