@@ -29,6 +29,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -254,10 +255,42 @@ def count_calls(runs, faults):
                                           "MW_FAULT_LOG": str(log)})
     process.communicate()
     check(process.returncode == 0, f"exit status {process.returncode}: {runs.errors()}")
-    kinds = [line.split()[1] for line in log.read_text().splitlines()]
-    check({"write", "fsync", "rename", "open", "mkdir", "symlink"} == set(kinds),
-          f"the library sees only {set(kinds)}")
-    return len(kinds)
+    calls = [(line.split()[1], os.path.relpath(line.split()[2], out))
+             for line in log.read_text().splitlines()]
+    kinds = {call for call, _ in calls}
+    check({"write", "fsync", "rename", "open", "mkdir", "symlink"} == kinds,
+          f"the library sees only {kinds}")
+    check_durable(calls)
+    lost = calls.index(next(call for call in calls if call[0] == "fsync" and "config.json" in call[1]))
+    try:
+        check_durable(calls[:lost] + calls[lost + 1:])
+    except Failure:
+        return len(calls)
+    raise Failure("control: a file that was not flushed to the disk was not seen")
+
+
+def check_durable(calls):
+    """What a checkpoint consists of is on the disk before it appears, and that before `latest` moves."""
+    appeared = 0
+    for at, (call, path) in enumerate(calls):
+        if call != "rename" or not re.fullmatch(r"checkpoints/[0-9]+", path):
+            continue
+        appeared += 1
+        flushed = {}  # by path: whether its newest bytes or entries are on the disk
+        for earlier, inner in calls[:at]:
+            if not inner.startswith(path + ".tmp-"):
+                continue
+            if earlier in ("write", "open"):
+                flushed[inner] = False
+            elif earlier == "fsync":
+                flushed[inner] = True
+            if earlier != "fsync" and "/" in inner[len(path):]:
+                flushed[os.path.dirname(inner)] = False
+        check(len(flushed) > 4 and all(flushed.values()), f"{path} appeared with {flushed}")
+        following = [call for call in calls[at:] if call[1].split("/")[-1].split(".")[0] in
+                     ("checkpoints", "latest")]
+        check(following[0] == ("fsync", "checkpoints"), f"{path} is not flushed: {following[:2]}")
+    check(appeared == STEPS / 3, f"{appeared} checkpoints appeared")
 
 
 def check_steps_go_on(runs, faults):
