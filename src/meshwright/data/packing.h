@@ -25,6 +25,8 @@ struct Batch {
   int64_t num_loss_tokens = 0;  // Sum of loss_mask.
   // Data set indices of the examples, row by row; an empty row has none.
   std::vector<std::vector<int64_t>> example_indices;
+  // What a loss wants besides, by name: [B, T, …] or [B, …].
+  std::map<std::string, HostTensor> extras;
 
   // The tensors under the names of the batch file format.
   std::map<std::string, HostTensor> Tensors() const;

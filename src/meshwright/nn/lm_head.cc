@@ -60,8 +60,8 @@ Value PinnedTokens(Value v) {
   return Constrain(v, axes);
 }
 
-// log_prob, log_sum_exp and perhaps entropy of one chunk: x […, D], targets and `keep`
-// (pred) […].
+// log_prob, log_sum_exp and what else is wanted, in the order of TokenLogProbs, of one chunk:
+// x […, D], targets and `keep` (pred) […].
 std::vector<Value> ChunkLogProbs(Value x, Value head_VD, Value targets, Value keep,
                                  const HeadOptions& options) {
   // What is masked is replaced on the way in: a zero row has finite logits, so no
@@ -85,6 +85,11 @@ std::vector<Value> ChunkLogProbs(Value x, Value head_VD, Value targets, Value ke
   if (options.entropy) {
     const Value mean = ops::Div(ops::ReduceSum(ops::Mul(exps, shifted), {-1}), total);
     results.push_back(ops::Select(keep, ops::Sub(log_total, mean), zero));
+  }
+  if (options.mean_log_prob) {
+    const Value sum = ops::ReduceSum(shifted, {-1});
+    const Value mean = ops::Mul(sum, 1.0 / static_cast<double>(head_VD.dim(0)));
+    results.push_back(ops::Select(keep, ops::Sub(mean, log_total), zero));
   }
   // So that their gradients come as the logits lie, not the logits' as theirs.
   for (Value& v : results) v = PinnedTokens(v);
@@ -186,8 +191,10 @@ TokenLogProbs ComputeTokenLogProbs(Value x_BTD, Value head_VD, Value targets_BT,
     for (const std::vector<Value>& part : parts) values.push_back(part[i]);
     return ops::Reshape(ops::Concatenate(values, dim), row_dims);
   };
-  TokenLogProbs out{joined(0), joined(1), std::nullopt};
-  if (options.entropy) out.entropy = joined(2);
+  TokenLogProbs out{joined(0), joined(1), std::nullopt, std::nullopt};
+  size_t next = 2;
+  if (options.entropy) out.entropy = joined(next++);
+  if (options.mean_log_prob) out.mean_log_prob = joined(next++);
   return out;
 }
 

@@ -27,8 +27,9 @@ struct HeadOptions {
   int64_t token_shards = 1;
   // Logits are divided by it before the softmax, as the sampler does.
   double temperature = 1.0;
-  // Whether entropy is wanted too.
+  // What is wanted besides log_prob and log_sum_exp.
   bool entropy = false;
+  bool mean_log_prob = false;
 };
 
 // All f32 [B, T]; exactly 0 where the mask is.
@@ -36,6 +37,8 @@ struct TokenLogProbs {
   graph::Value log_prob;                // of the target
   graph::Value log_sum_exp;             // log of the softmax's denominator
   std::optional<graph::Value> entropy;  // of the softmax, in nats
+  // Over the vocabulary, each token of which counts the same.
+  std::optional<graph::Value> mean_log_prob;
 };
 
 // Log-probabilities of the targets without ever holding all the logits.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,14 +40,16 @@ class EvalCommand : public Command {
                                           /*weights_only=*/true));
     MW_ASSIGN_OR_RETURN(const train::EvalMetrics metrics,
                         train::Evaluate(*engine, dataset, config));
-    const int64_t tokens = std::llround(metrics.denominator);
+    const int64_t tokens = std::llround(metrics.loss.denominator());
+    const std::optional<double> nll = metrics.loss.Nll();
     if (context.flags.json) {
-      const nlohmann::ordered_json line = {
-          {"loss", metrics.Loss()}, {"perplexity", metrics.Perplexity()}, {"tokens", tokens}};
+      nlohmann::ordered_json line = {{"loss", metrics.Loss()}};
+      if (nll) line["perplexity"] = std::exp(*nll);
+      line["tokens"] = tokens;
       Print("{}\n", line.dump());
     } else {
-      Print("loss {:.6f} nats per token  perplexity {:.4f}  {} tokens\n", metrics.Loss(),
-            metrics.Perplexity(), tokens);
+      Print("loss {:.6f} nats per token{}  {} tokens\n", metrics.Loss(),
+            nll ? fmt::format("  perplexity {:.4f}", std::exp(*nll)) : "", tokens);
     }
     return absl::OkStatus();
   }

@@ -105,22 +105,26 @@ class InspectGradCommand : public Command {
     MW_RETURN_IF_ERROR(train::RunFailure(Accumulate(*engine, run_.batches)));
     auto readout = engine->ReadGradients();
     MW_RETURN_IF_ERROR(train::RunFailure(readout.status()));
-    if (readout->denominator == 0) {
+    if (readout->loss.denominator() == 0) {
       context.Note("no token of the batch counts: the loss and the gradient are 0");
     }
     MW_RETURN_IF_ERROR(io::MakeDirectories(folder));
     MW_RETURN_IF_ERROR(
-        io::WriteSafetensors(run_.out, Unstack(engine->params(), readout->gradients)).status());
+        io::WriteSafetensors(run_.out, Unstack(engine->trained_params(), readout->gradients))
+            .status());
     if (context.flags.json) {
-      const nlohmann::ordered_json line = {{"loss", readout->loss},
-                                           {"nll", readout->nll},
-                                           {"denominator", readout->denominator},
-                                           {"grad_norm", readout->grad_norm},
-                                           {"micro_batches", run_.batches.size()}};
+      nlohmann::ordered_json line = {{"loss", readout->loss.Loss()}};
+      if (const auto nll = readout->loss.Nll()) line["nll"] = *nll;
+      line["denominator"] = readout->loss.denominator();
+      line["grad_norm"] = readout->grad_norm;
+      line["micro_batches"] = run_.batches.size();
+      for (size_t i = 1; i < readout->loss.specs.size(); ++i) {
+        line[readout->loss.specs[i].name] = readout->loss.Mean(i);
+      }
       Print("{}\n", line.dump());
     } else {
-      Print("loss {:.6f}  denominator {:g}  grad_norm {:.6f}\n", readout->loss,
-            readout->denominator, readout->grad_norm);
+      Print("loss {:.6f}  denominator {:g}  grad_norm {:.6f}\n", readout->loss.Loss(),
+            readout->loss.denominator(), readout->grad_norm);
     }
     return absl::OkStatus();
   }

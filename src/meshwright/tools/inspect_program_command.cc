@@ -189,7 +189,7 @@ class InspectProgramCommand : public Command {
       return train::BuildBatchedKernel(model, config.engine, shape,
                                        config.gradient_accumulation_steps);
     }
-    return train::BuildUpdateKernel(model.Params(config.engine.model), config.engine);
+    return train::BuildUpdateKernel(model, config.engine);
   }
 
   std::string model_;

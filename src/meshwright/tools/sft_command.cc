@@ -5,9 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -154,8 +156,9 @@ class SftCommand : public Command {
         // The stream's trouble is told at the end of the program.
         train::MakeJsonStreamSink(stdout)->Write(metrics.ToRecord(step)).IgnoreError();
       } else if (!flags.quiet) {
-        Print("after {} steps: eval loss {:.4f}  perplexity {:.2f}\n", step, metrics.Loss(),
-              metrics.Perplexity());
+        const std::optional<double> nll = metrics.loss.Nll();
+        Print("after {} steps: eval loss {:.4f}{}\n", step, metrics.Loss(),
+              nll ? fmt::format("  perplexity {:.2f}", std::exp(*nll)) : "");
       }
       std::fflush(stdout);
     };

@@ -14,6 +14,7 @@
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/train/engine_impl.h"
+#include "meshwright/train/step_params.h"
 #include "meshwright/train/step_programs.h"
 
 namespace mw::train {
@@ -33,12 +34,19 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
   impl->cache_ = cache;
   impl->model_ = model;
   impl->options_ = options;
-  impl->params_ = model->Params(options.model);
-  impl->state_specs_ = UpdateState(impl->params_, options);
+  const StepParams params(*model, options);
+  impl->params_ = params.all;
+  impl->trained_ = params.trained;
+  impl->loss_ = options.StepLoss();
+  impl->metric_specs_ = impl->loss_->metrics();
+  impl->batch_specs_ = BatchTensors(options);
+  impl->carried_specs_ = impl->loss_->state();
+  impl->state_specs_ = UpdateState(params.Trained(), options);
   impl->mesh_ = options.mesh.partition.mesh;
   std::set<std::string> notes;
   MW_ASSIGN_OR_RETURN(impl->placement_, PlaceStep(*model, options, &notes));
-  impl->state_placement_ = StateSpecs(impl->params_, options, impl->placement_);
+  impl->state_placement_ =
+      StateSpecs(params.Trained(), options, impl->placement_.Only(params.trained));
   if (options.on_notice) {
     for (const std::string& note : notes) options.on_notice(note);
   }
@@ -48,9 +56,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
                     impl->mesh_.num_devices(), impl->client_->devices().size() == 1 ? "is" : "are",
                     impl->client_->devices().size()));
   }
-  impl->batch_.resize(kNumBatchTensors);
-  impl->batches_.resize(kNumBatchTensors);
-  impl->accumulators_.resize(impl->params_.size());
+  impl->batch_.resize(impl->batch_specs_.size());
+  impl->batches_.resize(impl->batch_specs_.size());
+  impl->accumulators_.resize(impl->trained_.size());
   if (options.mesh.gather_parameters == GatherParameters::kUpdate) {
     impl->gathered_.resize(std::ranges::count(impl->placement_.is_gathered, true));
   }
@@ -91,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateCompiled(
     return impl.Load(BuildFirstKernel(*impl.model_, impl.options_, shape));
   });
   auto update = std::async(std::launch::async, [&impl] {
-    return impl.Load(BuildUpdateKernel(impl.params_, impl.options_));
+    return impl.Load(BuildUpdateKernel(*impl.model_, impl.options_));
   });
   MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, load_params());
   MW_RETURN_IF_ERROR(impl.Fill(std::move(params), state));
@@ -160,12 +168,8 @@ absl::StatusOr<EvalMetrics> Engine::EvalStep(const data::Batch& batch) {
   MW_RETURN_IF_ERROR(impl_->UploadBatch(batch));
   MW_RETURN_IF_ERROR(impl_->Run(*program));
   MW_ASSIGN_OR_RETURN(const HostTensor sums, impl_->results_[0][0].ToHost());
-  const std::span<const float> values = sums.as<float>();
   EvalMetrics metrics;
-  metrics.objective_sum = values[kObjectiveSum];
-  metrics.nll_sum = values[kNllSum];
-  metrics.z_loss_sum = values[kZLossSum];
-  metrics.denominator = values[kDenominator];
+  metrics.loss = LossTotals(impl_->metric_specs_, sums.as<float>());
   metrics.num_tokens = batch.num_tokens;
   return metrics;
 }
@@ -214,6 +218,9 @@ std::vector<const Buffer*> Engine::DeviceParams(int64_t device) const {
 }
 
 const std::vector<nn::ParamSpec>& Engine::params() const { return impl_->params_; }
+std::vector<nn::ParamSpec> Engine::trained_params() const {
+  return Pick(impl_->params_, impl_->trained_);
+}
 
 absl::StatusOr<GradientReadout> Engine::ReadGradients() const {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
@@ -222,13 +229,14 @@ absl::StatusOr<GradientReadout> Engine::ReadGradients() const {
         "the gradient was asked for with nothing accumulated; call FwdBwd first");
   }
   MW_ASSIGN_OR_RETURN(const HostTensor sums, impl_->Read(impl_->sums_, impl_->SumsType()));
-  const std::span<const float> values = sums.as<float>();
   GradientReadout out;
-  const float scale = values[kDenominator] > 0 ? 1.0f / values[kDenominator] : 0.0f;
-  out.denominator = values[kDenominator];
-  // Not a product: without tokens that may be -0.
-  out.loss = scale > 0 ? static_cast<double>(values[kObjectiveSum]) * scale : 0.0;
-  out.nll = scale > 0 ? static_cast<double>(values[kNllSum]) * scale : 0.0;
+  out.loss = LossTotals(impl_->metric_specs_, sums.as<float>());
+  // As the update scales them.
+  const MetricSpec& spec = impl_->metric_specs_[0];
+  const auto denominator = static_cast<float>(out.loss.denominator());
+  const float divisor =
+      std::max(denominator, static_cast<float>(spec.min_denom)) + static_cast<float>(spec.eps);
+  const float scale = denominator > 0 ? 1.0f / divisor : 0.0f;
   double squares = 0;
   for (size_t i = 0; i < impl_->accumulators_.size(); ++i) {
     MW_ASSIGN_OR_RETURN(HostTensor tensor,
@@ -256,13 +264,17 @@ absl::StatusOr<EngineState> Engine::State() const {
     MW_ASSIGN_OR_RETURN(state.tensors[impl_->state_specs_[i].name],
                         impl_->Read(impl_->state_[i], impl_->StateType(i)));
   }
+  for (size_t i = 0; i < impl_->carried_.size(); ++i) {
+    MW_ASSIGN_OR_RETURN(state.tensors[impl_->CarriedName(i)],
+                        impl_->Read(impl_->carried_[i], impl_->CarriedType(i)));
+  }
   if (impl_->num_micro_batches_ == 0) return state;
   PartialStep& partial = state.partial.emplace();
   partial.num_micro_batches = impl_->num_micro_batches_;
   partial.num_tokens = impl_->num_tokens_;
   MW_ASSIGN_OR_RETURN(partial.sums, impl_->Read(impl_->sums_, impl_->SumsType()));
   for (size_t i = 0; i < impl_->accumulators_.size(); ++i) {
-    MW_ASSIGN_OR_RETURN(partial.accumulators[impl_->params_[i].name],
+    MW_ASSIGN_OR_RETURN(partial.accumulators[impl_->AccumulatorName(i)],
                         impl_->Read(impl_->accumulators_[i], impl_->AccumulatorType(i)));
   }
   return state;
@@ -279,11 +291,14 @@ absl::Status Engine::Restore(std::vector<HostTensor> params, const EngineState& 
   MW_RETURN_IF_ERROR(impl_->UploadParams(std::move(params), &weights));
   std::vector<DeviceArray> tensors;
   MW_RETURN_IF_ERROR(impl_->UploadState(&state, &tensors));
+  std::vector<DeviceArray> carried;
+  MW_RETURN_IF_ERROR(impl_->UploadCarried(&state, &carried));
   const auto move = [](std::vector<DeviceArray>& from, std::vector<DeviceArray>& to) {
     for (size_t i = 0; i < from.size(); ++i) to[i].Take(std::move(from[i]));
   };
   move(weights, impl_->weights_);
   move(tensors, impl_->state_);
+  move(carried, impl_->carried_);
   impl_->ClearAccumulated();
   impl_->pending_.clear();
   impl_->finished_.clear();
@@ -350,7 +365,7 @@ absl::Status Engine::WaitForAll() {
 absl::Status Engine::Close() {
   const absl::Status status = WaitForAll();
   impl_->ClearAccumulated();
-  for (auto* const arrays : {&impl_->weights_, &impl_->state_, &impl_->batch_}) {
+  for (auto* const arrays : {&impl_->weights_, &impl_->state_, &impl_->carried_, &impl_->batch_}) {
     for (DeviceArray& array : *arrays) {
       for (Buffer& buffer : array.shards) buffer = Buffer();
     }

@@ -36,12 +36,13 @@ struct CompileStats {
 struct PartialStep {
   int64_t num_micro_batches = 0;  // > 0
   int64_t num_tokens = 0;
-  HostTensor sums;                                 // f32 [4], LossSums in their order
-  std::map<std::string, HostTensor> accumulators;  // f32, by parameter, over all devices
+  HostTensor sums;  // f32 [2 per metric of the loss], see loss_totals.h
+  // f32, by trained parameter, over all devices.
+  std::map<std::string, HostTensor> accumulators;
 };
 
-// Everything besides the weights that a run needs to continue, by name (see
-// UpdateState in step_programs.h). Independent of devices.
+// Everything besides the weights that a run needs to continue, by name: UpdateState (see
+// update_graph.h), and what the loss carries as loss.NAME. Independent of devices.
 struct EngineState {
   int64_t step = 0;  // calls of Update
   int64_t num_skipped_steps = 0;
@@ -51,10 +52,9 @@ struct EngineState {
 
 // The accumulated gradient as the optimizer would get it, before clipping.
 struct GradientReadout {
-  std::vector<HostTensor> gradients;  // f32, sum(grads) / sum(denominators), in params() order
-  double loss = 0;
-  double nll = 0;  // per token
-  double denominator = 0;
+  // f32, sum(grads) / sum(denominators), of the trained ones of params() in their order.
+  std::vector<HostTensor> gradients;
+  LossTotals loss;
   double grad_norm = 0;
 };
 
@@ -96,7 +96,8 @@ class Engine {
 
   // Adds the gradient of the batch's unreduced loss to the accumulator. Never touches
   // the weights. The batch's bytes must not change afterwards.
-  // Errors: InvalidArgument for tensors of other dtypes or dims than a Batch has.
+  // Errors: InvalidArgument for tensors of other dtypes or dims than a Batch has, or without
+  // one that the loss wants.
   absl::Status FwdBwd(const data::Batch& batch);
 
   // FwdBwd of all micro-batches of a step in one program that loops over them: what is
@@ -133,6 +134,8 @@ class Engine {
   // next Update or Restore. Only to be read: never donate them.
   std::vector<const runtime::Buffer*> DeviceParams(int64_t device = 0) const;
   const std::vector<nn::ParamSpec>& params() const;
+  // Those of params() that are trained.
+  std::vector<nn::ParamSpec> trained_params() const;
 
   // Errors: FailedPrecondition when nothing was accumulated.
   absl::StatusOr<GradientReadout> ReadGradients() const;

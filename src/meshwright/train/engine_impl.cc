@@ -106,14 +106,20 @@ TensorType Engine::Impl::StateType(size_t i) const {
 }
 
 TensorType Engine::Impl::AccumulatorType(size_t i) const {
-  return {DType::kF32, params_[i].dims, placement_.accumulators[i]};
+  return {DType::kF32, params_[trained_[i]].dims, placement_.accumulators[trained_[i]]};
 }
 
 TensorType Engine::Impl::GatheredType(size_t i) const {
   return {options_.model.compute_dtype, params_[i].dims, placement_.gathered[i]};
 }
 
-TensorType Engine::Impl::SumsType() const { return {DType::kF32, {kNumLossSums}, placement_.sums}; }
+TensorType Engine::Impl::SumsType() const {
+  return {DType::kF32, {2 * static_cast<int64_t>(metric_specs_.size())}, placement_.sums};
+}
+
+TensorType Engine::Impl::CarriedType(size_t i) const {
+  return {carried_specs_[i].initial.dtype(), carried_specs_[i].initial.dims()};
+}
 
 absl::Status Engine::Impl::UploadParams(std::vector<HostTensor> params,
                                         std::vector<DeviceArray>* out) {
@@ -140,7 +146,11 @@ absl::Status Engine::Impl::UploadParams(std::vector<HostTensor> params,
 }
 
 absl::Status Engine::Impl::CheckState(const EngineState& state) const {
-  for (const StateSpec& spec : state_specs_) {
+  std::vector<StateSpec> specs = state_specs_;
+  for (size_t i = 0; i < carried_specs_.size(); ++i) {
+    specs.push_back({CarriedName(i), CarriedType(i)});
+  }
+  for (const StateSpec& spec : specs) {
     const auto found = state.tensors.find(spec.name);
     if (found == state.tensors.end()) {
       return absl::InvalidArgumentError(
@@ -149,11 +159,12 @@ absl::Status Engine::Impl::CheckState(const EngineState& state) const {
     MW_RETURN_IF_ERROR(CheckTensor("state tensor", spec.name, found->second, spec.type));
   }
   for (const auto& [name, tensor] : state.tensors) {
-    const bool known = std::any_of(state_specs_.begin(), state_specs_.end(),
-                                   [&](const StateSpec& spec) { return spec.name == name; });
+    const bool known =
+        std::ranges::any_of(specs, [&](const StateSpec& spec) { return spec.name == name; });
     if (!known) {
-      return absl::InvalidArgumentError(
-          fmt::format("the state to restore has a tensor {} that this optimizer does not", name));
+      return absl::InvalidArgumentError(fmt::format(
+          "the state to restore has a tensor {} that neither this optimizer nor this loss has",
+          name));
     }
   }
   if (state.step < 0 || state.num_skipped_steps < 0 || state.num_skipped_steps > state.step) {
@@ -170,19 +181,19 @@ absl::Status Engine::Impl::CheckPartial(const PartialStep& partial) const {
                     partial.num_micro_batches, partial.num_tokens));
   }
   MW_RETURN_IF_ERROR(CheckTensor("tensor", "sums of the partial step", partial.sums, SumsType()));
-  for (size_t i = 0; i < params_.size(); ++i) {
-    const auto found = partial.accumulators.find(params_[i].name);
+  for (size_t i = 0; i < trained_.size(); ++i) {
+    const std::string& name = AccumulatorName(i);
+    const auto found = partial.accumulators.find(name);
     if (found == partial.accumulators.end()) {
       return absl::InvalidArgumentError(
-          fmt::format("the partial step to restore has no accumulator of {}", params_[i].name));
+          fmt::format("the partial step to restore has no accumulator of {}", name));
     }
-    MW_RETURN_IF_ERROR(
-        CheckTensor("accumulator", params_[i].name, found->second, AccumulatorType(i)));
+    MW_RETURN_IF_ERROR(CheckTensor("accumulator", name, found->second, AccumulatorType(i)));
   }
-  if (partial.accumulators.size() != params_.size()) {
+  if (partial.accumulators.size() != trained_.size()) {
     return absl::InvalidArgumentError(
-        fmt::format("the partial step to restore has {} accumulators for {} parameters",
-                    partial.accumulators.size(), params_.size()));
+        fmt::format("the partial step to restore has {} accumulators for {} trained parameters",
+                    partial.accumulators.size(), trained_.size()));
   }
   return absl::OkStatus();
 }
@@ -195,10 +206,12 @@ absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
     to.Take(std::move(array));
     return absl::OkStatus();
   };
+  for (size_t i = 0; i < trained_.size(); ++i) {
+    MW_RETURN_IF_ERROR(
+        put(partial.accumulators.at(AccumulatorName(i)), AccumulatorType(i), accumulators_[i]));
+  }
   size_t next = 0;
   for (size_t i = 0; i < params_.size(); ++i) {
-    MW_RETURN_IF_ERROR(
-        put(partial.accumulators.at(params_[i].name), AccumulatorType(i), accumulators_[i]));
     if (gathered_.empty() || !placement_.is_gathered[i]) continue;
     MW_ASSIGN_OR_RETURN(const HostTensor weight, Read(weights_[i], ParamType(i)));
     MW_RETURN_IF_ERROR(
@@ -224,6 +237,17 @@ absl::Status Engine::Impl::UploadState(const EngineState* state, std::vector<Dev
   return absl::OkStatus();
 }
 
+absl::Status Engine::Impl::UploadCarried(const EngineState* state, std::vector<DeviceArray>* out) {
+  for (size_t i = 0; i < carried_specs_.size(); ++i) {
+    MW_ASSIGN_OR_RETURN(
+        DeviceArray array,
+        Place(state != nullptr ? state->tensors.at(CarriedName(i)) : carried_specs_[i].initial,
+              CarriedType(i)));
+    out->push_back(std::move(array));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Engine::Impl::Fill(std::vector<HostTensor> params, const EngineState* state) {
   if (state != nullptr) {
     MW_RETURN_IF_ERROR(CheckState(*state));
@@ -232,8 +256,22 @@ absl::Status Engine::Impl::Fill(std::vector<HostTensor> params, const EngineStat
   }
   MW_RETURN_IF_ERROR(UploadParams(std::move(params), &weights_));
   MW_RETURN_IF_ERROR(UploadState(state, &state_));
+  MW_RETURN_IF_ERROR(UploadCarried(state, &carried_));
   return state != nullptr && state->partial ? FillPartial(*state->partial) : absl::OkStatus();
 }
+
+namespace {
+
+// The i-th tensor of BatchTensors; null when the batch lacks it.
+const HostTensor* BatchTensor(const data::Batch& batch, size_t i, const std::string& name) {
+  const std::array<const HostTensor*, kNumPackedTensors> packed = {
+      &batch.tokens, &batch.targets, &batch.loss_mask, &batch.segment_ids, &batch.positions};
+  if (i < packed.size()) return packed[i];
+  const auto it = batch.extras.find(name);
+  return it == batch.extras.end() ? nullptr : &it->second;
+}
+
+}  // namespace
 
 absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch) const {
   const Dims& dims = batch.tokens.dims();
@@ -241,50 +279,48 @@ absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch) co
     return absl::InvalidArgumentError(fmt::format(
         "batch tensor tokens has dims {} but must be [rows, tokens]", DimsToString(dims)));
   }
-  const TensorType s32(DType::kS32, dims);
-  MW_RETURN_IF_ERROR(CheckTensor("batch tensor", "tokens", batch.tokens, s32));
-  MW_RETURN_IF_ERROR(CheckTensor("batch tensor", "targets", batch.targets, s32));
-  MW_RETURN_IF_ERROR(
-      CheckTensor("batch tensor", "loss_mask", batch.loss_mask, TensorType(DType::kF32, dims)));
-  MW_RETURN_IF_ERROR(CheckTensor("batch tensor", "segment_ids", batch.segment_ids, s32));
-  MW_RETURN_IF_ERROR(CheckTensor("batch tensor", "positions", batch.positions, s32));
+  for (size_t i = 0; i < batch_specs_.size(); ++i) {
+    const BatchTensorSpec& spec = batch_specs_[i];
+    const HostTensor* const tensor = BatchTensor(batch, i, spec.name);
+    if (tensor == nullptr) {
+      return absl::InvalidArgumentError(
+          fmt::format("the batch has no tensor {}, which the loss needs", spec.name));
+    }
+    MW_RETURN_IF_ERROR(
+        CheckTensor("batch tensor", spec.name, *tensor, spec.Type(dims[0], dims[1])));
+  }
   MW_RETURN_IF_ERROR(CheckBatchSplits(dims[0], dims[1], placement_, mesh_));
   return BatchShape{dims[0], dims[1]};
 }
 
-namespace {
-
-std::array<const HostTensor*, kNumBatchTensors> TensorsOf(const data::Batch& batch) {
-  return {&batch.tokens, &batch.targets, &batch.loss_mask, &batch.segment_ids, &batch.positions};
-}
-
-}  // namespace
-
 absl::Status Engine::Impl::UploadBatch(const data::Batch& batch) {
-  const auto tensors = TensorsOf(batch);
-  for (size_t i = 0; i < kNumBatchTensors; ++i) {
-    const TensorType type(tensors[i]->dtype(), tensors[i]->dims(), placement_.batch);
+  for (size_t i = 0; i < batch_specs_.size(); ++i) {
+    const HostTensor& tensor = *BatchTensor(batch, i, batch_specs_[i].name);
+    const TensorType type(tensor.dtype(), tensor.dims(),
+                          BatchTensorPlacement(batch_specs_[i], placement_));
     MW_ASSIGN_OR_RETURN(DeviceArray array,
-                        Upload(*tensors[i], type, runtime::UploadSemantics::kAsyncCopy));
+                        Upload(tensor, type, runtime::UploadSemantics::kAsyncCopy));
     batch_[i].Take(std::move(array));
   }
   return absl::OkStatus();
 }
 
 absl::Status Engine::Impl::UploadBatches(std::span<const data::Batch> batches) {
-  const PartitionSpec spec = StackedSpec(placement_.batch);
-  for (size_t i = 0; i < kNumBatchTensors; ++i) {
-    const HostTensor& first = *TensorsOf(batches[0])[i];
+  for (size_t i = 0; i < batch_specs_.size(); ++i) {
+    const std::string& name = batch_specs_[i].name;
+    const HostTensor& first = *BatchTensor(batches[0], i, name);
     Dims dims = first.dims();
     dims.insert(dims.begin(), static_cast<int64_t>(batches.size()));
     HostTensor stacked = HostTensor::Zeros(first.dtype(), dims);
     std::byte* to = stacked.mutable_bytes();
     for (const data::Batch& batch : batches) {
-      const HostTensor& from = *TensorsOf(batch)[i];
+      const HostTensor& from = *BatchTensor(batch, i, name);
       to = std::copy_n(from.bytes(), from.num_bytes(), to);
     }
-    MW_ASSIGN_OR_RETURN(DeviceArray array, Upload(stacked, TensorType(first.dtype(), dims, spec),
-                                                  runtime::UploadSemantics::kAsyncCopy));
+    const TensorType type(first.dtype(), dims,
+                          StackedSpec(BatchTensorPlacement(batch_specs_[i], placement_)));
+    MW_ASSIGN_OR_RETURN(DeviceArray array,
+                        Upload(stacked, type, runtime::UploadSemantics::kAsyncCopy));
     batches_[i].Take(std::move(array));
   }
   return absl::OkStatus();
@@ -340,8 +376,7 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   if (first) {
     TakeFirst();
   } else {
-    TakeResults(0, accumulators_);
-    TakeResult(accumulators_.size(), sums_);
+    TakeGradients();
   }
   reaper_.Take(retired_);
   ++num_micro_batches_;
@@ -354,10 +389,15 @@ void Engine::Impl::BeginStep() {
   reaper_.Drain();  // or there might be two sets of accumulators
 }
 
-void Engine::Impl::TakeFirst() {
+void Engine::Impl::TakeGradients() {
   TakeResults(0, accumulators_);
   TakeResult(accumulators_.size(), sums_);
-  TakeResults(accumulators_.size() + 1, gathered_);
+  TakeResults(accumulators_.size() + 1, carried_);
+}
+
+void Engine::Impl::TakeFirst() {
+  TakeGradients();
+  TakeResults(accumulators_.size() + 1 + carried_.size(), gathered_);
 }
 
 absl::Status Engine::Impl::FwdBwdBatched(std::span<const data::Batch> batches) {
@@ -404,7 +444,7 @@ absl::Status Engine::Impl::TrainStep(const data::Batch& batch) {
   BeginStep();
   MW_RETURN_IF_ERROR(UploadBatch(batch));
   MW_RETURN_IF_ERROR(Poison(Run(*program)));
-  return TakeUpdate(1, batch.num_tokens);
+  return TakeUpdate(1, batch.num_tokens, /*carries=*/true);
 }
 
 absl::Status Engine::Impl::Update() {
@@ -414,12 +454,13 @@ absl::Status Engine::Impl::Update() {
   }
   MW_ASSIGN_OR_RETURN(LoadedProgram * program, UpdateProgram());
   MW_RETURN_IF_ERROR(Poison(Run(*program)));
-  return TakeUpdate(num_micro_batches_, num_tokens_);
+  return TakeUpdate(num_micro_batches_, num_tokens_, /*carries=*/false);
 }
 
-absl::Status Engine::Impl::TakeUpdate(int64_t num_micro_batches, int64_t num_tokens) {
-  TakeResults(0, weights_);
-  TakeResults(weights_.size(), state_);
+absl::Status Engine::Impl::TakeUpdate(int64_t num_micro_batches, int64_t num_tokens, bool carries) {
+  for (size_t i = 0; i < trained_.size(); ++i) TakeResult(i, weights_[trained_[i]]);
+  TakeResults(trained_.size(), state_);
+  if (carries) TakeResults(trained_.size() + state_.size(), carried_);
   PendingStep pending;
   auto copied = results_[0].back().ToHostAsync(&pending.values);
   if (!copied.ok()) return Poison(copied.status());
@@ -456,10 +497,7 @@ absl::Status Engine::Impl::FinishStep() {
   MW_RETURN_IF_ERROR(Poison(pending.copied.Await()));
   const std::span<const float> values = pending.values.as<float>();
   StepMetrics& m = pending.metrics;
-  m.objective_sum = values[kObjectiveSum];
-  m.nll_sum = values[kNllSum];
-  m.z_loss_sum = values[kZLossSum];
-  m.denominator = values[kDenominator];
+  m.loss = LossTotals(metric_specs_, values.subspan(kNumStepMetrics));
   m.grad_norm = values[kGradNorm];
   m.clipped_grad_norm = values[kClippedGradNorm];
   m.learning_rate = values[kLearningRate];

@@ -87,9 +87,14 @@ class Engine::Impl {
   absl::StatusOr<HostTensor> Read(const DeviceArray& array, const TensorType& type) const;
   TensorType ParamType(size_t i) const;
   TensorType StateType(size_t i) const;
+  // Of the i-th trained parameter.
   TensorType AccumulatorType(size_t i) const;
+  const std::string& AccumulatorName(size_t i) const { return params_[trained_[i]].name; }
   TensorType GatheredType(size_t i) const;
   TensorType SumsType() const;
+  TensorType CarriedType(size_t i) const;
+  // The name in EngineState::tensors.
+  std::string CarriedName(size_t i) const { return "loss." + carried_specs_[i].name; }
   absl::Status UploadParams(std::vector<HostTensor> params, std::vector<DeviceArray>* out);
   // OK when `state` has the tensors of this optimizer, and counters that can be.
   absl::Status CheckState(const EngineState& state) const;
@@ -97,6 +102,8 @@ class Engine::Impl {
   absl::Status CheckPartial(const PartialStep& partial) const;
   // Zeros when `state` is null, else what CheckState has let pass.
   absl::Status UploadState(const EngineState* state, std::vector<DeviceArray>* out);
+  // Initial values when `state` is null.
+  absl::Status UploadCarried(const EngineState* state, std::vector<DeviceArray>* out);
   // What CheckPartial has let pass, and the weights that first_kernel would have gathered.
   // REQUIRES: the weights are in place.
   absl::Status FillPartial(const PartialStep& partial);
@@ -137,11 +144,14 @@ class Engine::Impl {
   absl::Status FwdBwdBatched(std::span<const data::Batch> batches);
   absl::Status TrainStep(const data::Batch& batch);
   absl::Status Update();
-  // Takes what a first micro-batch or all of a step's left: accumulators, sums, gathered.
+  // Takes what a first micro-batch or all of a step's left: accumulators, sums, carried,
+  // gathered.
   void TakeFirst();
+  // Takes accumulators, sums and what is carried.
+  void TakeGradients();
   // Takes new weights and state from the program that was just run, and begins to read the
-  // metrics, which it returned last.
-  absl::Status TakeUpdate(int64_t num_micro_batches, int64_t num_tokens);
+  // metrics, which it returned last. What it `carries` comes between them.
+  absl::Status TakeUpdate(int64_t num_micro_batches, int64_t num_tokens, bool carries);
   // Before the first program of a step.
   void BeginStep();
   void ClearAccumulated();
@@ -156,6 +166,11 @@ class Engine::Impl {
   const models::Model* model_ = nullptr;
   EngineOptions options_;
   std::vector<nn::ParamSpec> params_;
+  std::vector<size_t> trained_;  // places in params_
+  std::shared_ptr<const Loss> loss_;
+  std::vector<MetricSpec> metric_specs_;
+  std::vector<BatchTensorSpec> batch_specs_;
+  std::vector<LossStateSpec> carried_specs_;
   std::vector<StateSpec> state_specs_;
   std::vector<PartitionSpec> state_placement_;  // how each of them lies
 
@@ -166,8 +181,9 @@ class Engine::Impl {
   // The weights that first_kernel gathered for the rest of the update, if it does.
   std::vector<DeviceArray> gathered_;
   std::vector<DeviceArray> state_;
-  std::vector<DeviceArray> accumulators_;
+  std::vector<DeviceArray> accumulators_;  // of the trained parameters
   DeviceArray sums_;
+  std::vector<DeviceArray> carried_;  // what the loss carries
   // Handles that nothing needs any more, on their way to the reaper.
   std::vector<runtime::Buffer> retired_;
   runtime::BufferReaper reaper_;

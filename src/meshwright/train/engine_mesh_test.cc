@@ -90,7 +90,7 @@ class EngineMeshTest : public ::testing::Test {
       }
       Ok(engine.Update());
       const StepMetrics metrics = Last(engine);
-      outcome.losses.push_back(metrics.objective_sum / metrics.denominator);
+      outcome.losses.push_back(metrics.loss.sum() / metrics.loss.denominator());
       outcome.norms.push_back(metrics.grad_norm);
     }
     outcome.params = *engine.Params();
@@ -439,7 +439,7 @@ TEST_F(EngineMeshTest, StateMovesBetweenMeshes) {
     }
     auto eval = engine.EvalStep(Rows(counts, 0, 8));
     ASSERT_TRUE(eval.ok()) << eval.status();
-    losses.push_back(eval->nll_sum / eval->denominator);
+    losses.push_back(eval->loss.sum() / eval->loss.denominator());
   }
   EXPECT_NEAR(losses[1], losses[0], 1e-5);
   EXPECT_NEAR(losses[2], losses[0], 1e-5);

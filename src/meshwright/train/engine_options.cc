@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <set>
+#include <string>
+#include <utility>
+
+#include "meshwright/base/check.h"
 #include "meshwright/base/float32.h"
 #include "meshwright/base/status_macros.h"
 
@@ -14,13 +19,40 @@ absl::Status CheckTrainable(const char* name, DType dtype) {
       fmt::format("{} {} must be f32 or bf16", name, DTypeName(dtype)));
 }
 
+// Two metrics of one name would be one in the records.
+absl::Status CheckMetrics(const Loss& loss) {
+  std::set<std::string> names;
+  for (const MetricSpec& spec : loss.metrics()) {
+    if (!(spec.eps >= 0 && spec.min_denom >= 0)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "the loss's metric {} has eps {} and min_denom {}, which must not be negative", spec.name,
+          spec.eps, spec.min_denom));
+    }
+    if (!spec.name.empty() && names.insert(spec.name).second) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("the loss has two metrics called \"{}\", or one without a name", spec.name));
+  }
+  if (names.empty()) {
+    return absl::InvalidArgumentError("the loss has no metric; the first is what is minimized");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+std::shared_ptr<const Loss> EngineOptions::StepLoss() const {
+  if (loss_fn != nullptr) return loss_fn;
+  auto named = CreateLoss(loss);
+  MW_CHECK_MSG(named.ok(), "options were validated");
+  return *std::move(named);
+}
 
 absl::Status EngineOptions::Validate() const {
   MW_RETURN_IF_ERROR(model.Validate());
   MW_RETURN_IF_ERROR(optimizer.Validate());
   MW_RETURN_IF_ERROR(schedule.Validate());
   MW_RETURN_IF_ERROR(loss.Validate());
+  MW_RETURN_IF_ERROR(CheckMetrics(*StepLoss()));
   MW_RETURN_IF_ERROR(CheckTrainable("weight_dtype", weight_dtype));
   MW_RETURN_IF_ERROR(CheckTrainable("grad_dtype", grad_dtype));
   if (!(gradient_clipping_threshold >= 0)) {

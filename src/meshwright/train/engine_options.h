@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -20,6 +21,8 @@ struct EngineOptions {
   OptimizerOptions optimizer;
   ScheduleOptions schedule;
   LossOptions loss;
+  // In place of the loss that `loss` names; head_chunk_tokens holds for both.
+  std::shared_ptr<const Loss> loss_fn;
   DType weight_dtype = DType::kF32;  // f32 or bf16
   // What gradients are rounded to after the division; accumulators are f32.
   DType grad_dtype = DType::kF32;
@@ -35,6 +38,9 @@ struct EngineOptions {
 
   // Errors: InvalidArgument naming the field, its value and what it may be.
   absl::Status Validate() const;
+
+  // loss_fn, or the loss that `loss` names. REQUIRES: Validate() is OK.
+  std::shared_ptr<const Loss> StepLoss() const;
 };
 
 }  // namespace mw::train

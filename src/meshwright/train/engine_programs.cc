@@ -82,6 +82,7 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::First(BatchShape shape,
     }
     AddArgs(*programs.first, weights_);
     AddArgs(*programs.first, batch_);
+    AddArgs(*programs.first, carried_);
     FinishArgs(*programs.first);
   }
   return &*programs.first;
@@ -99,6 +100,7 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::Accum(BatchShape shape) {
     AddArgs(*programs.accum, accumulators_);
     AddArg(*programs.accum, sums_);
     AddArgs(*programs.accum, batch_);
+    AddArgs(*programs.accum, carried_);
     FinishArgs(*programs.accum);
   }
   return &*programs.accum;
@@ -110,6 +112,7 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::Eval(BatchShape shape) {
     MW_ASSIGN_OR_RETURN(programs.eval, BuildNow(BuildEvalKernel(*model_, options_, shape)));
     AddArgs(*programs.eval, weights_);
     AddArgs(*programs.eval, batch_);
+    AddArgs(*programs.eval, carried_);
     FinishArgs(*programs.eval);
   }
   return &*programs.eval;
@@ -123,6 +126,7 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::Batched(BatchShape shape, int64_t c
                         BuildNow(BuildBatchedKernel(*model_, options_, shape, count)));
     AddArgs(program, weights_);
     AddArgs(program, batches_);
+    AddArgs(program, carried_);
     FinishArgs(program);
     it = programs.batched.emplace(count, std::move(program)).first;
   }
@@ -137,6 +141,7 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::TrainStepProgram(BatchShape shape) 
     AddArgs(*programs.train_step, weights_);
     AddArgs(*programs.train_step, state_);
     AddArgs(*programs.train_step, batch_);
+    AddArgs(*programs.train_step, carried_);
     FinishArgs(*programs.train_step);
   }
   return &*programs.train_step;
@@ -147,9 +152,9 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::UpdateProgram(std::optional<NewProg
     if (built) {
       update_ = Keep(*std::move(built));
     } else {
-      MW_ASSIGN_OR_RETURN(update_, BuildNow(BuildUpdateKernel(params_, options_)));
+      MW_ASSIGN_OR_RETURN(update_, BuildNow(BuildUpdateKernel(*model_, options_)));
     }
-    AddArgs(*update_, weights_);
+    for (const size_t i : trained_) AddArg(*update_, weights_[i]);
     AddArgs(*update_, state_);
     AddArgs(*update_, accumulators_);
     AddArg(*update_, sums_);

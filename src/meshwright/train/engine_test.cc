@@ -27,14 +27,14 @@ TEST_F(EngineTest, AnySplitGivesTheSameGradient) {
   const auto engine = Make(TestOptions());
   Ok(engine->FwdBwd(Rows(counts_, 0, 4)));
   const GradientReadout whole = *engine->ReadGradients();
-  EXPECT_EQ(whole.denominator, 16);
+  EXPECT_EQ(whole.loss.denominator(), 16);
   engine->ClearGradients();
   Ok(engine->FwdBwd(Rows(counts_, 0, 2)));
   Ok(engine->FwdBwd(Rows(counts_, 2, 3)));
   Ok(engine->FwdBwd(Rows(counts_, 3, 4)));
   const GradientReadout split = *engine->ReadGradients();
-  EXPECT_EQ(split.denominator, 16);
-  EXPECT_NEAR(split.loss, whole.loss, 1e-5 * whole.loss);
+  EXPECT_EQ(split.loss.denominator(), 16);
+  EXPECT_NEAR(split.loss.Loss(), whole.loss.Loss(), 1e-5 * whole.loss.Loss());
   EXPECT_LT(MaxDifference(split.gradients, whole.gradients), 1e-6);
   // The wrong normalization is far beyond that tolerance.
   engine->ClearGradients();
@@ -49,8 +49,8 @@ TEST_F(EngineTest, FractionalWeightsAreNotClamped) {
   engine->ClearGradients();
   Ok(engine->FwdBwd(Rows({2}, 0, 1, 0.25f)));
   const GradientReadout quarter = *engine->ReadGradients();
-  EXPECT_EQ(quarter.denominator, 0.5);
-  EXPECT_NEAR(quarter.loss, one.loss, 1e-6 * one.loss);
+  EXPECT_EQ(quarter.loss.denominator(), 0.5);
+  EXPECT_NEAR(quarter.loss.Loss(), one.loss.Loss(), 1e-6 * one.loss.Loss());
   EXPECT_LT(MaxDifference(quarter.gradients, one.gradients), 1e-6);
 }
 
@@ -105,8 +105,8 @@ TEST_F(EngineTest, APartialStepContinuesBitForBit) {
     const StepMetrics metrics = finish(*each);
     EXPECT_EQ(metrics.num_micro_batches, 2);
     EXPECT_EQ(metrics.num_tokens, straight.num_tokens);
-    EXPECT_EQ(metrics.objective_sum, straight.objective_sum);
-    EXPECT_EQ(metrics.denominator, straight.denominator);
+    EXPECT_EQ(metrics.loss.sum(), straight.loss.sum());
+    EXPECT_EQ(metrics.loss.denominator(), straight.loss.denominator());
     EXPECT_TRUE(SameBits(*each->Params(), *engine->Params()));
     ExpectSameTensors(*each->State(), *engine->State());
   }
@@ -333,7 +333,7 @@ TEST_F(EngineTest, RaggedMicroBatchesWeighTheirTokens) {
   const auto engine = Make(TestOptions());
   Ok(engine->FwdBwd(Rows(counts, 0, 4, 1, kLength)));
   const GradientReadout whole = *engine->ReadGradients();
-  EXPECT_EQ(whole.denominator, 128);
+  EXPECT_EQ(whole.loss.denominator(), 128);
   engine->ClearGradients();
   std::vector<HostTensor> mean_of_means;
   for (const HostTensor& g : whole.gradients) {
@@ -343,7 +343,7 @@ TEST_F(EngineTest, RaggedMicroBatchesWeighTheirTokens) {
     Ok(engine->FwdBwd(Rows(counts, row, row + 1, 1, kLength)));
     const GradientReadout part = *engine->ReadGradients();
     engine->ClearGradients();
-    EXPECT_EQ(part.denominator, counts[static_cast<size_t>(row)]);
+    EXPECT_EQ(part.loss.denominator(), counts[static_cast<size_t>(row)]);
     for (size_t i = 0; i < part.gradients.size(); ++i) {
       for (int64_t j = 0; j < part.gradients[i].num_elements(); ++j) {
         mean_of_means[i].mutable_as<float>()[j] += 0.25f * part.gradients[i].as<float>()[j];
@@ -354,8 +354,8 @@ TEST_F(EngineTest, RaggedMicroBatchesWeighTheirTokens) {
     for (const int row : order) Ok(engine->FwdBwd(Rows(counts, row, row + 1, 1, kLength)));
     const GradientReadout split = *engine->ReadGradients();
     engine->ClearGradients();
-    EXPECT_EQ(split.denominator, 128);
-    EXPECT_NEAR(split.loss, whole.loss, 1e-6 * whole.loss);
+    EXPECT_EQ(split.loss.denominator(), 128);
+    EXPECT_NEAR(split.loss.Loss(), whole.loss.Loss(), 1e-6 * whole.loss.Loss());
     EXPECT_LT(MaxDifference(split.gradients, whole.gradients), 1e-6);
   }
   EXPECT_GT(MaxDifference(mean_of_means, whole.gradients), 1e-3);
@@ -371,7 +371,7 @@ TEST_F(EngineTest, SmallGradientsOfBfloat16WeightsAreNotLost) {
   const data::Batch small = Rows(counts_, 0, 1, 0x1p-9f);
   for (int i = 0; i < 256; ++i) Ok(engine->FwdBwd(small));
   const GradientReadout all = *engine->ReadGradients();
-  EXPECT_EQ(all.denominator, 1.5 * one.denominator);
+  EXPECT_EQ(all.loss.denominator(), 1.5 * one.loss.denominator());
   for (size_t i = 0; i < one.gradients.size(); ++i) {
     double largest = 0;
     for (const float g : one.gradients[i].as<float>()) {
@@ -415,15 +415,15 @@ TEST_F(EngineTest, EvaluationSeesTheNewestWeightsAndDisturbsNothing) {
   const auto engine = Make(options);
   const data::Batch batch = Rows(counts_, 0, 2);
   const EvalMetrics before = *engine->EvalStep(batch);
-  EXPECT_EQ(before.denominator, 10);
+  EXPECT_EQ(before.loss.denominator(), 10);
   EXPECT_EQ(before.num_tokens, 16);
-  EXPECT_NEAR(before.objective_sum, before.nll_sum + 0.01 * before.z_loss_sum,
-              1e-6 * before.objective_sum);
+  EXPECT_NEAR(before.Loss(), *before.loss.Nll() + 0.01 * *before.loss.Find("z_loss"),
+              1e-6 * before.Loss());
   Ok(engine->FwdBwd(batch));
   const GradientReadout alone = *engine->ReadGradients();
-  EXPECT_NEAR(alone.loss, before.Loss(), 1e-6 * alone.loss);
-  EXPECT_NEAR(std::exp(alone.nll), before.Perplexity(), 1e-5 * before.Perplexity());
-  EXPECT_EQ(engine->EvalStep(Rows(counts_, 2, 4))->denominator, 6);
+  EXPECT_NEAR(alone.loss.Loss(), before.Loss(), 1e-6 * alone.loss.Loss());
+  EXPECT_NEAR(*alone.loss.Nll(), *before.loss.Nll(), 1e-6 * *alone.loss.Nll());
+  EXPECT_EQ(engine->EvalStep(Rows(counts_, 2, 4))->loss.denominator(), 6);
   EXPECT_TRUE(SameBits(engine->ReadGradients()->gradients, alone.gradients));
   EXPECT_EQ(engine->num_micro_batches(), 1);
   Ok(engine->Update());

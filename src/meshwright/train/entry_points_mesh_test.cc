@@ -66,7 +66,7 @@ TEST_P(EntryPointsMeshTest, AccumulateAndUpdateAlike) {
   Ok(batched->FwdBwdBatched(batches));
   const GradientReadout expected = *single->ReadGradients();
   const GradientReadout actual = *batched->ReadGradients();
-  EXPECT_EQ(actual.denominator, expected.denominator);
+  EXPECT_EQ(actual.loss.denominator(), expected.loss.denominator());
   for (size_t i = 0; i < expected.gradients.size(); ++i) {
     EXPECT_LE(RelativeL2(actual.gradients[i], expected.gradients[i]), 1e-6)
         << single->params()[i].name;

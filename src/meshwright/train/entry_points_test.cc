@@ -42,8 +42,8 @@ TEST_F(EntryPointsTest, ABatchedCallAccumulatesWhatSingleCallsDo) {
       EXPECT_EQ(batched->num_micro_batches(), 4);
       const GradientReadout expected = *single->ReadGradients();
       const GradientReadout actual = *batched->ReadGradients();
-      EXPECT_EQ(actual.denominator, 128);
-      EXPECT_NEAR(actual.loss, expected.loss, 1e-6 * expected.loss);
+      EXPECT_EQ(actual.loss.denominator(), 128);
+      EXPECT_NEAR(actual.loss.Loss(), expected.loss.Loss(), 1e-6 * expected.loss.Loss());
       for (size_t i = 0; i < expected.gradients.size(); ++i) {
         EXPECT_LE(RelativeL2(actual.gradients[i], expected.gradients[i]), 1e-6)
             << single->params()[i].name;
@@ -53,7 +53,7 @@ TEST_F(EntryPointsTest, ABatchedCallAccumulatesWhatSingleCallsDo) {
       const StepMetrics a = Last(*batched), b = Last(*single);
       EXPECT_EQ(a.num_micro_batches, b.num_micro_batches);
       EXPECT_EQ(a.num_tokens, b.num_tokens);
-      EXPECT_EQ(a.denominator, b.denominator);
+      EXPECT_EQ(a.loss.denominator(), b.loss.denominator());
       EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-6 * b.grad_norm);
     }
     EXPECT_EQ(batched->programs().count("batched_kernel[4,1,64]"), 1u);
@@ -84,7 +84,7 @@ TEST_F(EntryPointsTest, AFusedStepIsAStep) {
     EXPECT_EQ(a.step, b.step);
     EXPECT_EQ(a.num_micro_batches, 1);
     EXPECT_EQ(a.num_tokens, b.num_tokens);
-    EXPECT_EQ(a.denominator, b.denominator);
+    EXPECT_EQ(a.loss.denominator(), b.loss.denominator());
     EXPECT_NEAR(a.Loss(), b.Loss(), 1e-6 * b.Loss());
     EXPECT_NEAR(a.grad_norm, b.grad_norm, 2e-6 * b.grad_norm);
     EXPECT_EQ(a.learning_rate, b.learning_rate);
@@ -140,7 +140,7 @@ TEST_F(EntryPointsTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(refusal(engine->FwdBwdBatched(batches)), HasSubstr("1 are accumulated already"));
   EXPECT_THAT(refusal(engine->TrainStep(batches[0])), HasSubstr("1 are accumulated already"));
   Ok(engine->Update());  // nothing was lost
-  EXPECT_EQ(Last(*engine).denominator, 64);
+  EXPECT_EQ(Last(*engine).loss.denominator(), 64);
 }
 
 }  // namespace

@@ -32,9 +32,7 @@ class EvaluatedEngine {
     engine->mesh_ = engine->options_.mesh.partition.mesh;
     MW_ASSIGN_OR_RETURN(engine->first_,
                         BuildFirstKernel(*engine->model_, engine->options_, kShape));
-    MW_ASSIGN_OR_RETURN(
-        engine->update_,
-        BuildUpdateKernel(engine->model_->Params(engine->options_.model), engine->options_));
+    MW_ASSIGN_OR_RETURN(engine->update_, BuildUpdateKernel(*engine->model_, engine->options_));
     engine->before_ = RandomParams(*engine->model_, engine->options_);
     for (size_t i = 0; i < engine->before_.size(); ++i) {
       engine->weights_.push_back(
@@ -76,8 +74,8 @@ class EvaluatedEngine {
     const size_t n = weights_.size();
     MeshNumbers numbers;
     const std::vector<double> sums = Whole(sums_, first_.outputs[n].type);
-    numbers.denominator = sums[kDenominator];
-    numbers.loss = sums[kObjectiveSum] / sums[kDenominator];
+    numbers.denominator = sums[kLossDenominator];
+    numbers.loss = sums[kLossSum] / sums[kLossDenominator];
     for (size_t i = 0; i < n; ++i) {
       numbers.names.push_back(first_.inputs[i].name);
       numbers.gradients.push_back(Whole(accumulators_[i], first_.outputs[i].type));
@@ -104,7 +102,8 @@ class EvaluatedEngine {
       for (size_t k = 0; k < old.size(); ++k) numbers.change[i][k] -= old[k];
     }
     const std::vector<double> metrics = Whole(outputs.back(), update_.outputs.back().type);
-    numbers.reported_loss = metrics[kObjectiveSum] / metrics[kDenominator];
+    numbers.reported_loss =
+        metrics[kNumStepMetrics + kLossSum] / metrics[kNumStepMetrics + kLossDenominator];
     numbers.grad_norm = metrics[kGradNorm];
     return numbers;
   }

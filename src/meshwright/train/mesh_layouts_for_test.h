@@ -79,7 +79,7 @@ inline absl::StatusOr<compile::Program> BuildKernel(const std::string& kernel,
   if (kernel == "first") return BuildFirstKernel(model, options, shape);
   if (kernel == "accum") return BuildAccumKernel(model, options, shape);
   if (kernel == "eval") return BuildEvalKernel(model, options, shape);
-  return BuildUpdateKernel(model.Params(options.model), options);
+  return BuildUpdateKernel(model, options);
 }
 
 // A folder for a compiler's dump, gone with the object.

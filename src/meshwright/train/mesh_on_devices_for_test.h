@@ -30,11 +30,11 @@ inline absl::StatusOr<MeshNumbers> TrainOnDevices(const MeshCase& c, bool replic
   for (const nn::ParamSpec& spec : engine->params()) numbers.names.push_back(spec.name);
   MW_ASSIGN_OR_RETURN(const GradientReadout read, engine->ReadGradients());
   for (const HostTensor& gradient : read.gradients) numbers.gradients.push_back(doubles(gradient));
-  numbers.denominator = read.denominator;
-  numbers.loss = read.loss;
+  numbers.denominator = read.loss.denominator();
+  numbers.loss = read.loss.Loss();
   MW_RETURN_IF_ERROR(engine->Update());
   MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine->TakeMetrics(true));
-  numbers.reported_loss = metrics.back().objective_sum / metrics.back().denominator;
+  numbers.reported_loss = metrics.back().loss.sum() / metrics.back().loss.denominator();
   numbers.grad_norm = metrics.back().grad_norm;
   MW_ASSIGN_OR_RETURN(const std::vector<HostTensor> after, engine->Params());
   for (size_t i = 0; i < before.size(); ++i) {

@@ -12,6 +12,19 @@ namespace {
 
 double Ratio(double sum, double denominator) { return denominator > 0 ? sum / denominator : 0; }
 
+// The loss under PREFIX/loss, its perplexity, and its other metrics.
+void SetLoss(const LossTotals& loss, std::string_view prefix, MetricRecord& record) {
+  record.Set(fmt::format("{}/loss", prefix), loss.Loss());
+  if (const auto nll = loss.Nll()) {
+    record.Set(fmt::format("{}/perplexity", prefix), std::exp(*nll));
+  }
+  for (size_t i = 1; i < loss.specs.size(); ++i) {
+    const std::string& name = loss.specs[i].name;
+    const bool whole = prefix == "learning" && name.find('/') != std::string::npos;
+    record.Set(whole ? name : fmt::format("{}/{}", prefix, name), loss.Mean(i));
+  }
+}
+
 }  // namespace
 
 void MetricRecord::Set(std::string_view name, double value) {
@@ -45,19 +58,14 @@ std::string_view SkipReasonName(SkipReason reason) {
   return "";
 }
 
-double StepMetrics::Loss() const { return Ratio(objective_sum, denominator); }
-double StepMetrics::Perplexity() const { return std::exp(Ratio(nll_sum, denominator)); }
-
 MetricRecord StepMetrics::ToRecord() const {
   MetricRecord record;
   record.step = step;
-  record.Set("learning/loss", Loss());
-  record.Set("learning/perplexity", Perplexity());
-  if (objective_sum != nll_sum) record.Set("learning/z_loss", Ratio(z_loss_sum, denominator));
+  SetLoss(loss, "learning", record);
   record.Set("learning/grad_norm", grad_norm);
   record.Set("learning/clipped_grad_norm", clipped_grad_norm);
   record.Set("learning/current_learning_rate", learning_rate);
-  record.Set("learning/total_weights", denominator);
+  record.Set("learning/total_weights", loss.denominator());
   record.Set("learning/step_skipped", skip_reason == SkipReason::kNone ? 0 : 1);
   record.Set("learning/num_skipped_steps", static_cast<double>(num_skipped_steps));
   record.Set("perf/step_time_seconds", step_time_s);
@@ -70,16 +78,10 @@ MetricRecord StepMetrics::ToRecord() const {
 }
 
 EvalMetrics& EvalMetrics::operator+=(const EvalMetrics& other) {
-  objective_sum += other.objective_sum;
-  nll_sum += other.nll_sum;
-  z_loss_sum += other.z_loss_sum;
-  denominator += other.denominator;
+  loss += other.loss;
   num_tokens += other.num_tokens;
   return *this;
 }
-
-double EvalMetrics::Loss() const { return Ratio(objective_sum, denominator); }
-double EvalMetrics::Perplexity() const { return std::exp(Ratio(nll_sum, denominator)); }
 
 MetricsRecorder::MetricsRecorder(std::function<void(std::string_view)> warn, size_t window)
     : warn_(std::move(warn)), window_(std::max<size_t>(1, window)) {}
@@ -87,9 +89,8 @@ MetricsRecorder::MetricsRecorder(std::function<void(std::string_view)> warn, siz
 MetricRecord EvalMetrics::ToRecord(int64_t step) const {
   MetricRecord record;
   record.step = step;
-  record.Set("eval/loss", Loss());
-  record.Set("eval/perplexity", Perplexity());
-  record.Set("eval/total_weights", denominator);
+  SetLoss(loss, "eval", record);
+  record.Set("eval/total_weights", loss.denominator());
   return record;
 }
 

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshwright/train/loss_totals.h"
 
 namespace mw::train {
 
@@ -34,11 +35,7 @@ std::string_view SkipReasonName(SkipReason reason);
 // What one Engine::Update did.
 struct StepMetrics {
   int64_t step = 0;
-  // Sums over the step's micro-batches; see LossSums.
-  double objective_sum = 0;
-  double nll_sum = 0;
-  double z_loss_sum = 0;
-  double denominator = 0;
+  LossTotals loss;               // over the step's micro-batches
   double grad_norm = 0;          // before clipping
   double clipped_grad_norm = 0;  // what the optimizer saw
   double learning_rate = 0;      // of this update, also when it was skipped
@@ -56,13 +53,12 @@ struct StepMetrics {
   int64_t live_bytes = 0;  // of the device's allocator, else of this process
   int64_t peak_bytes = 0;
 
-  // sum / sum; 0 for a step without tokens.
-  double Loss() const;
-  // exp(nll_sum / denominator).
-  double Perplexity() const;
-  // learning/loss, learning/perplexity, learning/grad_norm, learning/clipped_grad_norm,
+  // Sum / sum; 0 for a step without tokens.
+  double Loss() const { return loss.Loss(); }
+  // learning/loss, learning/perplexity where the loss knows it (MetricSpec::is_nll), the
+  // loss's other metrics, learning/grad_norm, learning/clipped_grad_norm,
   // learning/current_learning_rate, learning/total_weights, learning/step_skipped,
-  // learning/num_skipped_steps, learning/z_loss (per token) where it was computed,
+  // learning/num_skipped_steps,
   // perf/step_time_seconds, perf/tokens_per_second, perf/host_seconds,
   // perf/compilations, memory/live_bytes, memory/peak_bytes. (A run adds to the first
   // record of its process perf/start_seconds and perf/start_cpu_seconds.)
@@ -71,16 +67,13 @@ struct StepMetrics {
 
 // Sums of Engine::EvalStep; batches add up.
 struct EvalMetrics {
-  double objective_sum = 0;
-  double nll_sum = 0;
-  double z_loss_sum = 0;
-  double denominator = 0;
+  LossTotals loss;
   int64_t num_tokens = 0;
 
   EvalMetrics& operator+=(const EvalMetrics& other);
-  double Loss() const;  // objective_sum / denominator; 0 without tokens
-  double Perplexity() const;
-  // eval/loss, eval/perplexity, eval/total_weights, measured after `step` updates.
+  double Loss() const { return loss.Loss(); }
+  // eval/loss, eval/perplexity where the loss knows it, the loss's other metrics,
+  // eval/total_weights, measured after `step` updates.
   MetricRecord ToRecord(int64_t step) const;
 };
 

@@ -73,10 +73,8 @@ TEST(MetricRecordTest, SetReplacesAndKeepsTheOrder) {
 TEST(StepMetricsTest, ValuesArePerTokenOfTheWholeStep) {
   StepMetrics metrics;
   metrics.step = 4;
-  metrics.nll_sum = 6;
-  metrics.z_loss_sum = 40;
-  metrics.objective_sum = 10;
-  metrics.denominator = 4;
+  metrics.loss = LossTotals({{.name = "loss"}, {.name = "nll", .is_nll = true}, {.name = "z_loss"}},
+                            std::vector<float>{10, 4, 6, 4, 40, 4});
   metrics.num_tokens = 30;
   metrics.step_time_s = 0.5;
   metrics.skip_reason = SkipReason::kSpike;
@@ -88,11 +86,25 @@ TEST(StepMetricsTest, ValuesArePerTokenOfTheWholeStep) {
   EXPECT_EQ(*record.Find("learning/total_weights"), 4);
   EXPECT_EQ(*record.Find("learning/step_skipped"), 1);
   EXPECT_EQ(*record.Find("perf/tokens_per_second"), 60);
-  metrics.objective_sum = metrics.nll_sum;
-  EXPECT_EQ(metrics.ToRecord().Find("learning/z_loss"), nullptr);
   // No tokens: no division by zero.
-  EXPECT_EQ(StepMetrics{}.Loss(), 0);
-  EXPECT_EQ(StepMetrics{}.Perplexity(), 1);
+  metrics.loss = LossTotals({{.name = "loss", .is_nll = true}}, std::vector<float>{0, 0});
+  EXPECT_EQ(metrics.Loss(), 0);
+  EXPECT_EQ(*metrics.ToRecord().Find("learning/perplexity"), 1);
+}
+
+TEST(StepMetricsTest, EveryMetricOfALossIsInTheRecord) {
+  StepMetrics metrics;
+  metrics.loss = LossTotals({{.name = "loss"},
+                             {.name = "margin", .eps = 0.5, .min_denom = 3},
+                             {.name = "rewards/accuracies"},
+                             {.name = "unseen"}},
+                            std::vector<float>{8, 4, 7, 1, 3, 4, 5, 0});
+  const MetricRecord record = metrics.ToRecord();
+  EXPECT_EQ(*record.Find("learning/loss"), 2);
+  EXPECT_EQ(*record.Find("learning/margin"), 2);  // 7 / (max(1, 3) + 0.5)
+  EXPECT_EQ(*record.Find("rewards/accuracies"), 0.75);
+  EXPECT_EQ(*record.Find("learning/unseen"), 0);
+  EXPECT_EQ(record.Find("learning/perplexity"), nullptr);  // none of them is an nll
 }
 
 TEST(StepMetricsTest, EveryReasonToSkipHasAName) {
@@ -105,11 +117,15 @@ TEST(StepMetricsTest, EveryReasonToSkipHasAName) {
 TEST(EvalMetricsTest, BatchesAddUpBeforeTheDivision) {
   EvalMetrics total;
   EXPECT_EQ(total.Loss(), 0);
-  total += {.objective_sum = 9, .nll_sum = 9, .z_loss_sum = 1, .denominator = 1, .num_tokens = 2};
-  total += {.objective_sum = 3, .nll_sum = 3, .z_loss_sum = 1, .denominator = 5, .num_tokens = 7};
+  const auto totals = [](std::vector<float> sums) {
+    return LossTotals({{.name = "loss", .is_nll = true}, {.name = "z_loss"}}, sums);
+  };
+  total += {.loss = totals({9, 1, 1, 1}), .num_tokens = 2};
+  total += {.loss = totals({3, 5, 1, 5}), .num_tokens = 7};
   EXPECT_EQ(total.Loss(), 2);  // not the mean of 9 and 0.6
-  EXPECT_DOUBLE_EQ(total.Perplexity(), std::exp(2.0));
-  EXPECT_EQ(total.z_loss_sum, 2);
+  const MetricRecord record = total.ToRecord(3);
+  EXPECT_DOUBLE_EQ(*record.Find("eval/perplexity"), std::exp(2.0));
+  EXPECT_DOUBLE_EQ(*record.Find("eval/z_loss"), 1.0 / 3);
   EXPECT_EQ(total.num_tokens, 9);
 }
 
@@ -118,7 +134,8 @@ TEST(MetricsRecorderTest, MeasurementsAreNoSteps) {
     return Captured([&](std::FILE* out) {
       MetricsRecorder recorder;
       recorder.AddSink(MakeJsonStreamSink(out), steps_only);
-      const EvalMetrics measured{.objective_sum = 6, .nll_sum = 6, .denominator = 4};
+      const EvalMetrics measured{
+          .loss = LossTotals({{.name = "loss", .is_nll = true}}, std::vector<float>{6, 4})};
       EXPECT_TRUE(recorder.RecordEval(measured.ToRecord(0)).ok());
       EXPECT_TRUE(recorder.Record(Record(1, 2.5)).ok());
       EXPECT_TRUE(recorder.RecordEval(measured.ToRecord(1)).ok());

@@ -239,6 +239,21 @@ int64_t NumTokenShardsAtHead(const MeshOptions& options) {
   return parts;
 }
 
+StepPlacement StepPlacement::Only(const std::vector<size_t>& places) const {
+  StepPlacement only;
+  only.batch = batch;
+  only.sums = sums;
+  for (const size_t i : places) {
+    only.params.push_back(params[i]);
+    only.gathered.push_back(gathered[i]);
+    only.is_gathered.push_back(is_gathered[i]);
+    only.accumulators.push_back(accumulators[i]);
+    only.optimizer.push_back(optimizer[i]);
+    only.reduced.push_back(reduced[i]);
+  }
+  return only;
+}
+
 absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params,
                                         const MeshOptions& options, bool optimizer_has_state,
                                         std::set<std::string>* notes) {

@@ -52,6 +52,9 @@ struct StepPlacement {
   std::vector<PartitionSpec> reduced;
   PartitionSpec batch;  // of [B, T]
   PartitionSpec sums;   // unreduced over the batch's axes; whole where XLA partitions
+
+  // Of the parameters at `places` only.
+  StepPlacement Only(const std::vector<size_t>& places) const;
 };
 
 // Errors: InvalidArgument for what cannot hold, in one sentence with a remedy: a dim of a

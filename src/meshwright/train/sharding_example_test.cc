@@ -125,7 +125,7 @@ TEST(ShardingExampleTest, Page) {
         const EngineOptions options = Options(gather, reduce, scan);
         const auto first = BuildFirstKernel(*model, options, shape);
         const auto accum = BuildAccumKernel(*model, options, shape);
-        const auto update = BuildUpdateKernel(model->Params(options.model), options);
+        const auto update = BuildUpdateKernel(*model, options);
         ASSERT_TRUE(first.ok() && accum.ok() && update.ok())
             << first.status() << accum.status() << update.status();
         page += fmt::format("\n`scan_layers={}`, first:\n\n```\n{}```\n", scan,

@@ -10,6 +10,7 @@
 #include "meshwright/autodiff/gradient.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/compile/signature.h"
+#include "meshwright/core/graph_error.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
@@ -18,32 +19,13 @@
 #include "meshwright/train/loss.h"
 #include "meshwright/train/optimizer.h"
 #include "meshwright/train/scalars.h"
+#include "meshwright/train/step_params.h"
 
 namespace mw::train {
 namespace {
 
 using graph::Graph;
 using graph::Value;
-
-std::vector<Value> AddWeights(Graph& g, const std::vector<nn::ParamSpec>& params,
-                              const std::vector<DType>& dtypes) {
-  std::vector<Value> values;
-  for (size_t i = 0; i < params.size(); ++i) {
-    values.push_back(g.AddParameter(TensorType(dtypes[i], params[i].dims), params[i].name));
-  }
-  return values;
-}
-
-// A batch's tensors, by their order in the programs.
-std::vector<std::pair<TensorType, const char*>> BatchTensors(BatchShape shape) {
-  const Dims dims = {shape.rows, shape.tokens};
-  const TensorType s32(DType::kS32, dims);
-  return {{s32, "tokens"},
-          {s32, "targets"},
-          {TensorType(DType::kF32, dims), "loss_mask"},
-          {s32, "segment_ids"},
-          {s32, "positions"}};
-}
 
 // The weights as the model sees them: those that are gathered ahead are, after the
 // conversion to the compute dtype.
@@ -65,52 +47,125 @@ Value ZeroSum(Graph& g, const Dims& dims, const PartitionSpec& spec) {
 
 // Float32 zeros that gradients of gathered weights are added to, so that those of a
 // narrower weight are summed in float32; null for the others.
-std::vector<Value> Zeros(Graph& g, const std::vector<nn::ParamSpec>& specs,
-                         const StepPlacement& placement) {
-  std::vector<Value> zeros(specs.size());
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (!placement.is_gathered[i]) continue;
-    zeros[i] = ZeroSum(g, specs[i].dims, placement.accumulators[i]);
+std::vector<Value> Zeros(Graph& g, const StepParams& params, const StepPlacement& placement) {
+  std::vector<Value> zeros;
+  for (const size_t i : params.trained) {
+    zeros.push_back(placement.is_gathered[i]
+                        ? ZeroSum(g, params.all[i].dims, placement.accumulators[i])
+                        : Value());
   }
   return zeros;
 }
 
-// The sums of one micro-batch, the objective first.
+// What a micro-batch leaves besides gradients.
+struct LossOutputs {
+  Value sums;                  // f32 [2 per metric]
+  std::vector<Value> carried;  // as Loss::state() has it
+};
+
+// A loss and what it takes, in the order of the programs.
+struct LossSignature {
+  std::shared_ptr<const Loss> loss;
+  std::vector<BatchTensorSpec> batch;
+  std::vector<LossStateSpec> carried;
+
+  explicit LossSignature(const EngineOptions& options)
+      : loss(options.StepLoss()), batch(BatchTensors(options)), carried(loss->state()) {}
+};
+
+// The sums of one micro-batch, of which the first is the objective's, then the new values of
+// what is carried.
 std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& options,
+                             const LossSignature& signature,
                              const std::vector<nn::ParamSpec>& specs,
-                             const std::vector<Value>& weights, const std::vector<Value>& batch) {
+                             const std::vector<Value>& weights, const std::vector<Value>& batch,
+                             const std::vector<Value>& carried) {
   nn::ParamMap params;
   for (size_t i = 0; i < specs.size(); ++i) params[specs[i].name] = weights[i];
-  const Value hidden = model.Hidden(params, {batch[0], batch[4], batch[3]}, options.model);
-  LossOptions loss = options.loss;
+  LossInputs in;
+  in.tokens_BT = batch[0];
+  in.targets_BT = batch[1];
+  in.loss_mask_BT = batch[2];
+  in.segment_ids_BT = batch[3];
+  in.positions_BT = batch[4];
+  for (size_t i = kNumPackedTensors; i < batch.size(); ++i) {
+    in.extras[signature.batch[i].name] = batch[i];
+  }
+  for (size_t i = 0; i < carried.size(); ++i) in.state[signature.carried[i].name] = carried[i];
+  in.hidden_BTD =
+      model.Hidden(params, {in.tokens_BT, in.positions_BT, in.segment_ids_BT}, options.model);
+  in.head_VD = model.HeadWeight(params);
+  in.compute = options.model.compute();
   // Logits of so many tokens on each device.
-  loss.head_chunk_tokens *= NumTokenShardsAtHead(options.mesh);
-  const LossSums sums = BuildSftLoss(hidden, model.HeadWeight(params), batch[1], batch[2], loss,
-                                     options.model.compute());
-  return {sums.objective, sums.nll, sums.z_loss, sums.denominator};
+  in.head_chunk_tokens = options.loss.head_chunk_tokens * NumTokenShardsAtHead(options.mesh);
+  const LossResult result = signature.loss->Build(in);
+  const auto check = [&](bool fits, const std::string& what) {
+    if (!fits) {
+      throw GraphError(absl::StatusCode::kInvalidArgument, "loss", what,
+                       in.hidden_BTD.graph().scope());
+    }
+  };
+  check(result.metrics.size() == signature.loss->metrics().size(),
+        fmt::format("it built {} metrics but declares {}", result.metrics.size(),
+                    signature.loss->metrics().size()));
+  std::vector<Value> outputs;
+  for (const WeightedMetric& metric : result.metrics) {
+    for (const Value value : {metric.unreduced_sum, metric.denominator}) {
+      check(value && value.type().dims.empty() && value.dtype() == DType::kF32,
+            "its sums and denominators must be f32 scalars");
+      outputs.push_back(value);
+    }
+  }
+  for (const LossStateSpec& spec : signature.carried) {
+    const auto it = result.state.find(spec.name);
+    check(it != result.state.end() && it->second.dtype() == spec.initial.dtype() &&
+              it->second.dims() == spec.initial.dims(),
+          fmt::format("it built no new value of the right type of its state {}", spec.name));
+    outputs.push_back(it->second);
+  }
+  return outputs;
 }
 
-// The gradient of one micro-batch into `accumulators` (empty: fresh ones).
+// The gradient of one micro-batch into `accumulators` (empty: fresh ones), and what
+// BuildLoss leaves.
 autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
-                                         const EngineOptions& options, BatchShape shape,
-                                         const std::vector<nn::ParamSpec>& specs,
+                                         const EngineOptions& options,
+                                         const LossSignature& signature, const StepParams& params,
                                          const std::vector<Value>& weights,
                                          const std::vector<Value>& batch,
+                                         const std::vector<Value>& carried,
                                          const std::vector<Value>& accumulators) {
   Graph forward;
-  std::vector<DType> dtypes;
-  for (const Value& w : weights) dtypes.push_back(w.dtype());
-  const std::vector<Value> forward_weights = AddWeights(forward, specs, dtypes);
-  std::vector<Value> forward_batch;
-  for (const auto& [type, name] : BatchTensors(shape)) {
-    forward_batch.push_back(forward.AddParameter(type, name));
-  }
-  forward.SetOutputs(BuildLoss(model, options, specs, forward_weights, forward_batch));
-  std::vector<Value> arguments = weights;
-  arguments.insert(arguments.end(), batch.begin(), batch.end());
-  std::vector<int> wrt;
-  for (size_t i = 0; i < specs.size(); ++i) wrt.push_back(static_cast<int>(i));
-  return autodiff::BuildGradient(g, forward, arguments, wrt, 0, accumulators);
+  std::vector<Value> arguments;
+  const auto mirror = [&](const std::vector<Value>& values, const auto& name) {
+    std::vector<Value> mirrored;
+    for (size_t i = 0; i < values.size(); ++i) {
+      arguments.push_back(values[i]);
+      mirrored.push_back(
+          forward.AddParameter(TensorType(values[i].dtype(), values[i].dims()), name(i)));
+    }
+    return mirrored;
+  };
+  const std::vector<Value> forward_weights =
+      mirror(weights, [&](size_t i) { return params.all[i].name; });
+  const std::vector<Value> forward_batch =
+      mirror(batch, [&](size_t i) { return signature.batch[i].name; });
+  const std::vector<Value> forward_carried =
+      mirror(carried, [&](size_t i) { return signature.carried[i].name; });
+  forward.SetOutputs(BuildLoss(model, options, signature, params.all, forward_weights,
+                               forward_batch, forward_carried));
+  const std::vector<int> wrt(params.trained.begin(), params.trained.end());
+  return autodiff::BuildGradient(g, forward, arguments, wrt, kLossSum, accumulators);
+}
+
+// The outputs of BuildLoss as they cross programs.
+LossOutputs PackLoss(std::vector<Value> outputs, size_t num_carried) {
+  LossOutputs packed;
+  const auto end = outputs.end() - static_cast<std::ptrdiff_t>(num_carried);
+  packed.carried.assign(end, outputs.end());
+  outputs.erase(end, outputs.end());
+  packed.sums = PackScalars(outputs);
+  return packed;
 }
 
 // Heads are never cut.
@@ -131,6 +186,28 @@ absl::Status CheckHeads(const models::ModelConfig& config, const MeshOptions& op
 
 }  // namespace
 
+std::vector<BatchTensorSpec> BatchTensors(const EngineOptions& options) {
+  std::vector<BatchTensorSpec> tensors = {{"tokens", DType::kS32},
+                                          {"targets", DType::kS32},
+                                          {"loss_mask", DType::kF32},
+                                          {"segment_ids", DType::kS32},
+                                          {"positions", DType::kS32}};
+  for (BatchTensorSpec& extra : options.StepLoss()->batch_tensors()) {
+    tensors.push_back(std::move(extra));
+  }
+  return tensors;
+}
+
+PartitionSpec BatchTensorPlacement(const BatchTensorSpec& spec, const StepPlacement& placement) {
+  PartitionSpec place = placement.batch;
+  if (!spec.per_token && place.dims.size() > 1) place.dims.resize(1);
+  return place;
+}
+
+TensorType SumsType(const EngineOptions& options) {
+  return TensorType(DType::kF32, {2 * static_cast<int64_t>(options.StepLoss()->metrics().size())});
+}
+
 absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const EngineOptions& options,
                                         std::set<std::string>* notes) {
   MW_RETURN_IF_ERROR(CheckHeads(model.config(), options.mesh));
@@ -141,7 +218,8 @@ absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const Engine
   }
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
                       CreateOptimizer(options.optimizer));
-  return PlaceStep(model.Params(options.model), options.mesh, !optimizer->slots().empty(), notes);
+  return PlaceStep(StepParams(model, options).all, options.mesh, !optimizer->slots().empty(),
+                   notes);
 }
 
 namespace {
@@ -150,66 +228,86 @@ namespace {
 // each with how it lies.
 class StepBuilder {
  public:
-  StepBuilder(Graph& g, const models::Model& model, const EngineOptions& options,
+  StepBuilder(Graph& g, const models::Model& model, const EngineOptions& options, BatchShape shape,
               const StepPlacement& placement)
       : g_(g),
         model_(model),
         options_(options),
+        shape_(shape),
         placement_(placement),
-        specs_(model.Params(options.model)),
+        params_(model, options),
+        loss_(options),
         signature_(g) {}
 
   compile::Signature& signature() { return signature_; }
-  const std::vector<nn::ParamSpec>& specs() const { return specs_; }
+  const StepParams& params() const { return params_; }
 
   // Between updates, or with `gathered` as first_kernel leaves them.
   std::vector<Value> Weights(bool gathered = false) {
     std::vector<Value> weights;
-    for (size_t i = 0; i < specs_.size(); ++i) {
+    for (size_t i = 0; i < params_.all.size(); ++i) {
       const bool narrow = gathered && placement_.is_gathered[i];
       const DType dtype = narrow ? options_.model.compute_dtype : options_.weight_dtype;
       const PartitionSpec& spec = gathered ? placement_.gathered[i] : placement_.params[i];
-      weights.push_back(signature_.Input(TensorType(dtype, specs_[i].dims), specs_[i].name, spec,
-                                         /*weight=*/true));
+      weights.push_back(signature_.Input(TensorType(dtype, params_.all[i].dims),
+                                         params_.all[i].name, spec, /*weight=*/true));
     }
     return weights;
   }
-  // [B, T] each; with `count` [count, B, T].
-  std::vector<Value> Batch(BatchShape shape, int64_t count = 0) {
+  // [B, T] each, or [B]; with `count` [count, B, T].
+  std::vector<Value> Batch(int64_t count = 0) {
     std::vector<Value> batch;
-    for (auto& [type, name] : BatchTensors(shape)) {
-      if (count > 0) type.dims.insert(type.dims.begin(), count);
-      batch.push_back(signature_.Input(
-          type, name, count > 0 ? StackedSpec(placement_.batch) : placement_.batch));
+    for (const BatchTensorSpec& spec : loss_.batch) {
+      TensorType type = spec.Type(shape_.rows, shape_.tokens);
+      PartitionSpec place = BatchTensorPlacement(spec, placement_);
+      if (count > 0) {
+        type.dims.insert(type.dims.begin(), count);
+        place = StackedSpec(std::move(place));
+      }
+      batch.push_back(signature_.Input(type, spec.name, place));
     }
     return batch;
   }
-  std::vector<Value> Accumulators() {
+  std::vector<Value> Carried() {
     std::vector<Value> values;
-    for (size_t i = 0; i < specs_.size(); ++i) {
-      values.push_back(signature_.Input(TensorType(DType::kF32, specs_[i].dims),
-                                        "grad." + specs_[i].name, placement_.accumulators[i]));
+    for (const LossStateSpec& spec : loss_.carried) {
+      values.push_back(signature_.Input(TensorType(spec.initial.dtype(), spec.initial.dims()),
+                                        "loss." + spec.name, {}));
     }
     return values;
   }
-  Value Sums() {
-    return signature_.Input(TensorType(DType::kF32, {kNumLossSums}), "sums", placement_.sums);
-  }
-
-  // Accumulators, each in the buffer of `donors` if there are any, and sums.
-  void OutputGradients(std::vector<Value> gradients, Value sums, const std::vector<Value>& donors) {
-    for (size_t i = 0; i < specs_.size(); ++i) {
-      signature_.Output(ops::Convert(gradients[i], DType::kF32), "grad." + specs_[i].name,
-                        placement_.accumulators[i], donors.empty() ? Value() : donors[i]);
+  std::vector<Value> Accumulators() {
+    std::vector<Value> values;
+    for (const size_t i : params_.trained) {
+      values.push_back(signature_.Input(TensorType(DType::kF32, params_.all[i].dims),
+                                        "grad." + params_.all[i].name, placement_.accumulators[i]));
     }
-    signature_.Output(sums, "sums", placement_.sums);
+    return values;
+  }
+  Value Sums() { return signature_.Input(SumsType(options_), "sums", placement_.sums); }
+
+  // Accumulators, each in the buffer of `donors` if there are any, sums, and what is carried.
+  void OutputGradients(const std::vector<Value>& gradients, const LossOutputs& loss,
+                       const std::vector<Value>& donors) {
+    for (size_t t = 0; t < params_.trained.size(); ++t) {
+      const size_t i = params_.trained[t];
+      signature_.Output(ops::Convert(gradients[t], DType::kF32), "grad." + params_.all[i].name,
+                        placement_.accumulators[i], donors.empty() ? Value() : donors[t]);
+    }
+    signature_.Output(loss.sums, "sums", placement_.sums);
+    OutputCarried(loss.carried);
+  }
+  void OutputCarried(const std::vector<Value>& carried) {
+    for (size_t i = 0; i < carried.size(); ++i) {
+      signature_.Output(carried[i], "loss." + loss_.carried[i].name, {});
+    }
   }
   // The weights as the model saw them, where they are kept for the rest of the update.
   void OutputGathered(const std::vector<Value>& seen) {
     if (options_.mesh.gather_parameters != GatherParameters::kUpdate) return;
-    for (size_t i = 0; i < specs_.size(); ++i) {
+    for (size_t i = 0; i < params_.all.size(); ++i) {
       if (!placement_.is_gathered[i]) continue;
-      signature_.Output(seen[i], specs_[i].name, placement_.gathered[i]);
+      signature_.Output(seen[i], params_.all[i].name, placement_.gathered[i]);
     }
   }
 
@@ -217,24 +315,38 @@ class StepBuilder {
   std::vector<Value> Seen(const std::vector<Value>& weights) const {
     return Gather(weights, placement_, options_);
   }
+
+  struct MicroBatchResult {
+    std::vector<Value> gradients;  // of the trained parameters
+    LossOutputs loss;
+  };
   // One micro-batch; `accumulators` may hold nulls.
-  autodiff::GradientResult MicroBatch(Graph& g, BatchShape shape, const std::vector<Value>& seen,
-                                      const std::vector<Value>& batch,
-                                      const std::vector<Value>& accumulators) const {
-    return BuildMicroBatch(g, model_, options_, shape, specs_, seen, batch, accumulators);
+  MicroBatchResult MicroBatch(Graph& g, const std::vector<Value>& seen,
+                              const std::vector<Value>& batch, const std::vector<Value>& carried,
+                              const std::vector<Value>& accumulators) const {
+    autodiff::GradientResult result =
+        BuildMicroBatch(g, model_, options_, loss_, params_, seen, batch, carried, accumulators);
+    return {std::move(result.gradients), PackLoss(std::move(result.outputs), carried.size())};
   }
   // The first micro-batch of a step.
-  autodiff::GradientResult FirstMicroBatch(BatchShape shape, const std::vector<Value>& seen,
-                                           const std::vector<Value>& batch) const {
-    return MicroBatch(g_, shape, seen, batch, Zeros(g_, specs_, placement_));
+  MicroBatchResult FirstMicroBatch(const std::vector<Value>& seen, const std::vector<Value>& batch,
+                                   const std::vector<Value>& carried) const {
+    return MicroBatch(g_, seen, batch, carried, Zeros(g_, params_, placement_));
+  }
+  LossOutputs Loss(const std::vector<Value>& weights, const std::vector<Value>& batch,
+                   const std::vector<Value>& carried) const {
+    return PackLoss(BuildLoss(model_, options_, loss_, params_.all, weights, batch, carried),
+                    carried.size());
   }
 
  private:
   Graph& g_;
   const models::Model& model_;
   const EngineOptions& options_;
+  BatchShape shape_;
   const StepPlacement& placement_;
-  std::vector<nn::ParamSpec> specs_;
+  StepParams params_;
+  LossSignature loss_;
   compile::Signature signature_;
 };
 
@@ -243,38 +355,41 @@ absl::StatusOr<compile::Program> BuildMicroProgram(
     const std::string& name, const models::Model& model, const EngineOptions& options,
     BatchShape shape, const std::function<void(StepBuilder&, const StepPlacement&)>& build) {
   MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
-  MW_RETURN_IF_ERROR(
-      CheckBatchSplits(shape.rows, shape.tokens, placement, options.mesh.partition.mesh));
+  const Mesh& mesh = options.mesh.partition.mesh;
+  MW_RETURN_IF_ERROR(CheckBatchSplits(shape.rows, shape.tokens, placement, mesh));
+  MW_RETURN_IF_ERROR(options.StepLoss()->CheckRows(
+      shape.rows, placement.batch.dims.empty() ? 1 : mesh.Size(placement.batch.dims[0])));
   return compile::BuildProgram(
       name,
       [&](Graph& g) {
-        StepBuilder builder(g, model, options, placement);
+        StepBuilder builder(g, model, options, shape, placement);
         build(builder, placement);
         return builder.signature().Finish();
       },
       options.mesh.partition);
 }
 
-// Adds an update to `signature`: new weights and state take over the buffers of the old.
-void AddUpdate(compile::Signature& signature, const std::vector<nn::ParamSpec>& specs,
-               const EngineOptions& options, const StepPlacement& placement,
-               const UpdateInputs& in) {
-  const UpdateResult result = BuildUpdate(specs, options, placement, in);
-  for (size_t i = 0; i < specs.size(); ++i) {
-    signature.Output(result.weights[i], specs[i].name, placement.params[i], in.weights[i]);
+// Adds an update of `params`, which are all trained, to `signature`: new weights and state take
+// over the buffers of the old. Returns the metrics, which are to be the last output.
+Value AddUpdate(compile::Signature& signature, const std::vector<nn::ParamSpec>& params,
+                const EngineOptions& options, const StepPlacement& placement,
+                const UpdateInputs& in) {
+  const UpdateResult result = BuildUpdate(params, options, placement, in);
+  for (size_t i = 0; i < params.size(); ++i) {
+    signature.Output(result.weights[i], params[i].name, placement.params[i], in.weights[i]);
   }
-  const std::vector<StateSpec> state = UpdateState(specs, options);
-  const std::vector<PartitionSpec> state_specs = StateSpecs(specs, options, placement);
+  const std::vector<StateSpec> state = UpdateState(params, options);
+  const std::vector<PartitionSpec> state_specs = StateSpecs(params, options, placement);
   for (size_t i = 0; i < state.size(); ++i) {
     signature.Output(result.state[i], state[i].name, state_specs[i], in.state[i]);
   }
-  signature.Output(result.metrics, "metrics", {});
+  return result.metrics;
 }
 
-std::vector<Value> AddState(compile::Signature& signature, const std::vector<nn::ParamSpec>& specs,
+std::vector<Value> AddState(compile::Signature& signature, const std::vector<nn::ParamSpec>& params,
                             const EngineOptions& options, const StepPlacement& placement) {
-  const std::vector<StateSpec> state = UpdateState(specs, options);
-  const std::vector<PartitionSpec> state_specs = StateSpecs(specs, options, placement);
+  const std::vector<StateSpec> state = UpdateState(params, options);
+  const std::vector<PartitionSpec> state_specs = StateSpecs(params, options, placement);
   std::vector<Value> values;
   for (size_t i = 0; i < state.size(); ++i) {
     values.push_back(signature.Input(state[i].type, state[i].name, state_specs[i]));
@@ -286,15 +401,16 @@ std::vector<Value> AddState(compile::Signature& signature, const std::vector<nn:
 
 absl::StatusOr<compile::Program> BuildFirstKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape) {
-  return BuildMicroProgram(
-      "first_kernel", model, options, shape, [&](StepBuilder& builder, const StepPlacement&) {
-        const std::vector<Value> weights = builder.Weights();
-        const std::vector<Value> batch = builder.Batch(shape);
-        const std::vector<Value> seen = builder.Seen(weights);
-        auto result = builder.FirstMicroBatch(shape, seen, batch);
-        builder.OutputGradients(std::move(result.gradients), PackScalars(result.outputs), {});
-        builder.OutputGathered(seen);
-      });
+  return BuildMicroProgram("first_kernel", model, options, shape,
+                           [&](StepBuilder& builder, const StepPlacement&) {
+                             const std::vector<Value> weights = builder.Weights();
+                             const std::vector<Value> batch = builder.Batch();
+                             const std::vector<Value> carried = builder.Carried();
+                             const std::vector<Value> seen = builder.Seen(weights);
+                             const auto result = builder.FirstMicroBatch(seen, batch, carried);
+                             builder.OutputGradients(result.gradients, result.loss, {});
+                             builder.OutputGathered(seen);
+                           });
 }
 
 absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
@@ -305,11 +421,12 @@ absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
         const std::vector<Value> weights = builder.Weights(kept);
         const std::vector<Value> accumulators = builder.Accumulators();
         const Value sums = builder.Sums();
-        const std::vector<Value> batch = builder.Batch(shape);
-        auto result = builder.MicroBatch(
-            sums.graph(), shape, kept ? weights : builder.Seen(weights), batch, accumulators);
-        builder.OutputGradients(std::move(result.gradients),
-                                ops::Add(sums, PackScalars(result.outputs)), accumulators);
+        const std::vector<Value> batch = builder.Batch();
+        const std::vector<Value> carried = builder.Carried();
+        auto result = builder.MicroBatch(sums.graph(), kept ? weights : builder.Seen(weights),
+                                         batch, carried, accumulators);
+        result.loss.sums = ops::Add(sums, result.loss.sums);
+        builder.OutputGradients(result.gradients, result.loss, accumulators);
       });
 }
 
@@ -320,28 +437,40 @@ absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
       "batched_kernel", model, options, shape,
       [&](StepBuilder& builder, const StepPlacement& placement) {
         const std::vector<Value> weights = builder.Weights();
-        const std::vector<Value> batches = builder.Batch(shape, count);
-        Graph& g = weights[0].graph();
+        const std::vector<Value> batches = builder.Batch(count);
+        const std::vector<Value> carried = builder.Carried();
+        Graph& g = batches[0].graph();
         // Before the loop: what is gathered for a micro-batch is kept for the next.
         const std::vector<Value> seen = builder.Seen(weights);
-        // The sums so far.
+        // The sums so far, then what the loss carries.
         std::vector<Value> carry;
-        for (size_t i = 0; i < weights.size(); ++i) {
-          carry.push_back(ZeroSum(g, builder.specs()[i].dims, placement.accumulators[i]));
+        const size_t num_trained = builder.params().trained.size();
+        for (const size_t i : builder.params().trained) {
+          carry.push_back(ZeroSum(g, builder.params().all[i].dims, placement.accumulators[i]));
         }
-        carry.push_back(ZeroSum(g, {kNumLossSums}, placement.sums));
-        const ops::ScanResult result =
-            ops::Scan(carry, batches, count,
-                      [&](Graph& body, std::vector<Value> carried, std::vector<Value> batch) {
-                        const Value sums = carried.back();
-                        carried.pop_back();
-                        auto step = builder.MicroBatch(body, shape, seen, batch, carried);
-                        step.gradients.push_back(ops::Add(sums, PackScalars(step.outputs)));
-                        return ops::ScanBodyResult(std::move(step.gradients));
-                      });
-        std::vector<Value> gradients = result.carry;
-        gradients.pop_back();
-        builder.OutputGradients(std::move(gradients), result.carry.back(), {});
+        carry.push_back(ZeroSum(g, SumsType(options).dims, placement.sums));
+        carry.insert(carry.end(), carried.begin(), carried.end());
+        const auto split = [&](const std::vector<Value>& values) {
+          StepBuilder::MicroBatchResult parts;
+          const auto at = values.begin() + static_cast<std::ptrdiff_t>(num_trained);
+          parts.gradients.assign(values.begin(), at);
+          parts.loss.sums = *at;
+          parts.loss.carried.assign(at + 1, values.end());
+          return parts;
+        };
+        const ops::ScanResult loop = ops::Scan(
+            carry, batches, count,
+            [&](Graph& body, std::vector<Value> so_far, std::vector<Value> batch) {
+              const auto before = split(so_far);
+              auto after =
+                  builder.MicroBatch(body, seen, batch, before.loss.carried, before.gradients);
+              std::vector<Value> next = std::move(after.gradients);
+              next.push_back(ops::Add(before.loss.sums, after.loss.sums));
+              next.insert(next.end(), after.loss.carried.begin(), after.loss.carried.end());
+              return ops::ScanBodyResult(std::move(next));
+            });
+        const auto result = split(loop.carry);
+        builder.OutputGradients(result.gradients, result.loss, {});
         builder.OutputGathered(seen);
       });
 }
@@ -352,37 +481,46 @@ absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model
   return BuildMicroProgram(
       "train_step_kernel", model, options, shape,
       [&](StepBuilder& builder, const StepPlacement& placement) {
+        const StepParams& params = builder.params();
+        const std::vector<nn::ParamSpec> trained = params.Trained();
+        const StepPlacement trained_placement = placement.Only(params.trained);
         UpdateInputs in;
-        in.weights = builder.Weights();
-        in.state = AddState(builder.signature(), builder.specs(), options, placement);
-        const std::vector<Value> batch = builder.Batch(shape);
-        auto result = builder.FirstMicroBatch(shape, builder.Seen(in.weights), batch);
-        for (size_t i = 0; i < in.weights.size(); ++i) {
+        const std::vector<Value> weights = builder.Weights();
+        in.weights = Pick(weights, params.trained);
+        in.state = AddState(builder.signature(), trained, options, trained_placement);
+        const std::vector<Value> batch = builder.Batch();
+        const std::vector<Value> carried = builder.Carried();
+        const auto result = builder.FirstMicroBatch(builder.Seen(weights), batch, carried);
+        for (size_t i = 0; i < trained.size(); ++i) {
           in.accumulators.push_back(ops::Reshard(ops::Convert(result.gradients[i], DType::kF32),
-                                                 placement.accumulators[i]));
+                                                 trained_placement.accumulators[i]));
         }
-        in.sums = ops::Reshard(PackScalars(result.outputs), placement.sums);
-        AddUpdate(builder.signature(), builder.specs(), options, placement, in);
+        in.sums = ops::Reshard(result.loss.sums, placement.sums);
+        const Value metrics =
+            AddUpdate(builder.signature(), trained, options, trained_placement, in);
+        builder.OutputCarried(result.loss.carried);
+        builder.signature().Output(metrics, "metrics", {});
       });
 }
 
 absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
                                                  const EngineOptions& options, BatchShape shape) {
-  return BuildMicroProgram(
-      "eval_kernel", model, options, shape, [&](StepBuilder& builder, const StepPlacement&) {
-        const std::vector<Value> weights = builder.Weights();
-        const std::vector<Value> batch = builder.Batch(shape);
-        const auto sums = BuildLoss(model, options, builder.specs(), weights, batch);
-        builder.signature().Output(PackScalars(sums), "sums", {});  // whole
-      });
+  return BuildMicroProgram("eval_kernel", model, options, shape,
+                           [&](StepBuilder& builder, const StepPlacement&) {
+                             const std::vector<Value> weights = builder.Weights();
+                             const std::vector<Value> batch = builder.Batch();
+                             const std::vector<Value> carried = builder.Carried();
+                             const LossOutputs loss = builder.Loss(weights, batch, carried);
+                             builder.signature().Output(loss.sums, "sums", {});  // whole
+                           });
 }
 
-absl::StatusOr<compile::Program> BuildUpdateKernel(const std::vector<nn::ParamSpec>& params,
+absl::StatusOr<compile::Program> BuildUpdateKernel(const models::Model& model,
                                                    const EngineOptions& options) {
-  MW_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
-                      CreateOptimizer(options.optimizer));
-  MW_ASSIGN_OR_RETURN(const StepPlacement placement,
-                      PlaceStep(params, options.mesh, !optimizer->slots().empty()));
+  MW_ASSIGN_OR_RETURN(const StepPlacement all, PlaceStep(model, options));
+  const StepParams step(model, options);
+  const std::vector<nn::ParamSpec> params = step.Trained();
+  const StepPlacement placement = all.Only(step.trained);
   return compile::BuildProgram(
       "update_kernel",
       [&](Graph& g) {
@@ -398,8 +536,8 @@ absl::StatusOr<compile::Program> BuildUpdateKernel(const std::vector<nn::ParamSp
                                                     "grad." + params[i].name,
                                                     placement.accumulators[i]));
         }
-        in.sums = signature.Input(TensorType(DType::kF32, {kNumLossSums}), "sums", placement.sums);
-        AddUpdate(signature, params, options, placement, in);
+        in.sums = signature.Input(SumsType(options), "sums", placement.sums);
+        signature.Output(AddUpdate(signature, params, options, placement, in), "metrics", {});
         return signature.Finish();
       },
       options.mesh.partition);

@@ -1,33 +1,36 @@
 // The programs of a training step.
 //
-// What crosses them, in this order (n parameters, s optimizer slots):
+// What crosses them, in this order (n parameters of which m are trained, s slots of each):
 //
-//   batch     tokens, targets s32; loss_mask f32; segment_ids, positions s32, all [B, T]
-//   sums      f32 [4]: LossSums in their order
-//   state     slots (parameter by parameter: n * s), count s32, and with
-//             skip_step_on_spikes history f32 [2, interval], history_count s32
-//   metrics   f32 [kNumStepMetrics], see StepMetric
+//   batch     tokens, targets s32; loss_mask f32; segment_ids, positions s32, all [B, T]; then
+//             what the loss wants besides (Loss::batch_tensors)
+//   sums      f32 [2 per metric of the loss], see loss_totals.h
+//   state     slots (parameter by parameter), count s32, and with skip_step_on_spikes history
+//             f32 [2, interval], history_count s32
+//   carried   what the loss carries (Loss::state)
+//   metrics   f32 [kNumStepMetrics + the sums], see StepMetric
 //
-//   first_kernel   weights, batch                         → accumulators, sums, gathered
-//   accum_kernel   weights, accumulators*, sums, batch    → accumulators, sums
-//   update_kernel  weights*, state*, accumulators, sums   → weights, state, metrics
-//   eval_kernel    weights, batch                         → sums
+//   first_kernel   weights, batch, carried                      → accumulators, sums, carried,
+//   gathered accum_kernel   weights, accumulators*, sums, batch, carried → accumulators, sums,
+//   carried update_kernel  trained weights*, state*, accumulators, sums → weights, state, metrics
+//   eval_kernel    weights, batch, carried                      → sums
 //
 // and instead of these, with the same arithmetic
 //
-//   batched_kernel     weights, batches          → accumulators, sums, gathered
-//   train_step_kernel  weights*, state*, batch   → weights, state, metrics
+//   batched_kernel     weights, batches, carried          → accumulators, sums, carried, gathered
+//   train_step_kernel  weights*, state*, batch, carried   → trained weights, state, carried,
+//   metrics
 //
 // where batches are [n, B, T]: batched_kernel loops over the n micro-batches of a step,
-// train_step_kernel is a step of one.
+// train_step_kernel is a step of one. Accumulators and slots exist for trained parameters only.
 //
-// * donated: the output of the same name takes over the buffer. Weights have
-// weight_dtype, accumulators and slots are f32 whatever it is. `sums` is not donated,
-// since the host may still be reading it. Under gather_parameters=update first_kernel also
-// returns the weights that it gathered, in the compute dtype, and accum_kernel takes them
-// in place of those; else `gathered` is empty.
+// * donated: the output of the same name takes over the buffer (of the weights, those that are
+// trained). Weights have weight_dtype, accumulators and slots are f32 whatever it is. `sums` is
+// not donated, since the host may still be reading it. Under gather_parameters=update
+// first_kernel also returns the weights that it gathered, in the compute dtype, and accum_kernel
+// takes them in place of those; else `gathered` is empty.
 //
-// On a mesh everything lies as StepPlacement says, the metrics are whole.
+// On a mesh everything lies as StepPlacement says; the metrics and what the loss carries are whole.
 #ifndef MESHWRIGHT_TRAIN_STEP_PROGRAMS_H_
 #define MESHWRIGHT_TRAIN_STEP_PROGRAMS_H_
 
@@ -46,13 +49,22 @@
 
 namespace mw::train {
 
+// The tensors that every batch has: those of data::Batch.
+inline constexpr size_t kNumPackedTensors = 5;
+
 struct BatchShape {
   int64_t rows = 0;
   int64_t tokens = 0;  // of a row
 
   friend auto operator<=>(const BatchShape&, const BatchShape&) = default;
 };
-inline constexpr int kNumBatchTensors = 5;
+
+// The tensors of a batch, by their order in the programs.
+std::vector<BatchTensorSpec> BatchTensors(const EngineOptions& options);
+// How one of them lies.
+PartitionSpec BatchTensorPlacement(const BatchTensorSpec& spec, const StepPlacement& placement);
+// The type of `sums`, without how it lies.
+TensorType SumsType(const EngineOptions& options);
 
 // Where everything lies. Errors: those of PlaceStep.
 absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const EngineOptions& options,
@@ -73,8 +85,8 @@ absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model
 absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
                                                  const EngineOptions& options, BatchShape shape);
 
-// What BuildUpdate says.
-absl::StatusOr<compile::Program> BuildUpdateKernel(const std::vector<nn::ParamSpec>& params,
+// What BuildUpdate says, of the parameters that are trained.
+absl::StatusOr<compile::Program> BuildUpdateKernel(const models::Model& model,
                                                    const EngineOptions& options);
 
 }  // namespace mw::train

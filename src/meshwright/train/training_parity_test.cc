@@ -95,11 +95,11 @@ TEST_P(TrainingParityTest, GradientWithZLoss) {
     const double loss = Get("loss").as<float>()[0];
     const double error = WorstError(engine->params(), readout->gradients, "gradient");
     if (z_loss == 0.01) {
-      EXPECT_NEAR(readout->loss, loss, 1e-6 * loss);
-      EXPECT_EQ(readout->denominator, 20);
+      EXPECT_NEAR(readout->loss.Loss(), loss, 1e-6 * loss);
+      EXPECT_EQ(readout->loss.denominator(), 20);
       EXPECT_LE(error, 1e-5);
     } else {  // its absence is seen
-      EXPECT_GT(std::abs(readout->loss - loss), 1e-4 * loss);
+      EXPECT_GT(std::abs(readout->loss.Loss() - loss), 1e-4 * loss);
       EXPECT_GT(error, 1e-4);
     }
   }

@@ -11,6 +11,7 @@
 #include "meshwright/ops/broadcast_in_dim.h"
 #include "meshwright/ops/compare.h"
 #include "meshwright/ops/compose.h"
+#include "meshwright/ops/concatenate.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/div.h"
@@ -132,12 +133,16 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
   const size_t count_at = params.size() * num_slots;
   const Value count = in.state[count_at];
 
-  const Value objective = Element(in.sums, kObjectiveSum);
-  const Value denominator = Element(in.sums, kDenominator);
+  const MetricSpec objective_spec = options.StepLoss()->metrics().front();
+  const Value objective = Element(in.sums, kLossSum);
+  const Value denominator = Element(in.sums, kLossDenominator);
   const Value zero = ops::FullLike(denominator, 0);
   const Value has_tokens = ops::Greater(denominator, 0.0);
+  Value divisor = denominator;
+  if (objective_spec.min_denom > 0) divisor = ops::Maximum(divisor, objective_spec.min_denom);
+  if (objective_spec.eps > 0) divisor = ops::Add(divisor, objective_spec.eps);
   const Value scale =
-      ops::Select(has_tokens, ops::Div(ops::FullLike(denominator, 1), denominator), zero);
+      ops::Select(has_tokens, ops::Div(ops::FullLike(denominator, 1), divisor), zero);
   std::vector<Value> gradients;
   // Squares of gradients that the same axes shard are added up on each device first: one
   // reduction of a scalar for each set of axes, and each element counts once.
@@ -223,8 +228,7 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
   }
   result.state.push_back(Choose(apply, ops::Add(count, 1.0), count));
   result.state.insert(result.state.end(), new_history.begin(), new_history.end());
-  result.metrics = PackScalars({objective, Element(in.sums, kNllSum), Element(in.sums, kZLossSum),
-                                denominator, norm, clipped_norm, rate, skip});
+  result.metrics = ops::Concatenate({PackScalars({norm, clipped_norm, rate, skip}), in.sums}, 0);
   return result;
 }
 

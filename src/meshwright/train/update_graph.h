@@ -13,18 +13,8 @@
 
 namespace mw::train {
 
-// Places in the metrics vector of an update.
-enum StepMetric {
-  kObjectiveSum,
-  kNllSum,
-  kZLossSum,
-  kDenominator,
-  kGradNorm,
-  kClippedGradNorm,
-  kLearningRate,
-  kSkipReason,
-  kNumStepMetrics
-};
+// Places in the metrics vector of an update; the sums of the loss follow them.
+enum StepMetric { kGradNorm, kClippedGradNorm, kLearningRate, kSkipReason, kNumStepMetrics };
 
 // A tensor of the update's state besides the weights.
 struct StateSpec {
@@ -42,18 +32,18 @@ struct UpdateInputs {
   std::vector<graph::Value> weights;
   std::vector<graph::Value> state;         // as UpdateState
   std::vector<graph::Value> accumulators;  // f32, of the weights' dims
-  graph::Value sums;                       // f32 [4], LossSums in their order
+  graph::Value sums;                       // f32 [2 per metric of the loss], see loss_totals.h
 };
 
 struct UpdateResult {
   std::vector<graph::Value> weights;
   std::vector<graph::Value> state;
-  graph::Value metrics;  // f32 [kNumStepMetrics]
+  graph::Value metrics;  // f32 [kNumStepMetrics + the sums]
 };
 
-// One update.
+// One update of `params`, which are all trained.
 //
-//   scale = denominator > 0 ? 1 / denominator : 0
+//   scale = denominator > 0 ? 1 / (max(denominator, min_denom) + eps) : 0
 //   g     = grad_dtype(scale * accumulator)
 //   norm  = sqrt(sum g^2), f32, over all parameters
 //   g     = g * min(1, threshold / norm)                     (threshold > 0)
@@ -65,7 +55,7 @@ struct UpdateResult {
 // finite steps, once half of the interval (at least 2) is known.
 // Source of the spike rule: OLMo-core's SkipStepOptimizer.
 //
-// REQUIRES: options.optimizer.Validate() is OK.
+// `placement` is that of `params`. REQUIRES: options.Validate() is OK.
 UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineOptions& options,
                          const StepPlacement& placement, UpdateInputs inputs);
 

@@ -73,7 +73,7 @@ Outcome Train(const Layout& layout) {
   if (gradients.ok()) outcome.gradients = std::move(gradients->gradients);
   Ok(engine.Update());
   const StepMetrics metrics = Last(engine);
-  outcome.loss = metrics.objective_sum / metrics.denominator;
+  outcome.loss = metrics.loss.sum() / metrics.loss.denominator();
   outcome.params = *engine.Params();
   for (const auto& [name, program] : engine.programs()) {
     outcome.programs[name.substr(0, name.find('['))] = program->stablehlo;
