@@ -74,7 +74,9 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("loss.name", engine.loss.name, "sft"),
       MW_FIELD("loss.z_loss", engine.loss.z_loss,
                "coefficient of the squared log-partition function"),
-      MW_FIELD("loss.label_smoothing", engine.loss.label_smoothing, "only 0 in this version"),
+      MW_FIELD("loss.label_smoothing", engine.loss.label_smoothing,
+               "share of the loss that every token of the vocabulary gets alike, in place of the "
+               "target"),
       MW_FIELD("head_chunk_tokens", engine.loss.head_chunk_tokens,
                "tokens whose logits exist on a device at a time; 0 = all"),
 

@@ -96,7 +96,7 @@ TEST(ConfigTest, UnknownKeyNamesTheNearest) {
 
 TEST(ConfigTest, KeysOfLaterFeaturesAreErrors) {
   for (const char* setting : {"lora.rank=8", "kernels=off", "loss.kl_coef=0.1", "opt_type=muon",
-                              "loss.name=grpo", "advantage.mode=std", "loss.label_smoothing=0.1"}) {
+                              "loss.name=grpo", "advantage.mode=std", "loss.name=dpo"}) {
     EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kUnimplemented)
         << setting << ": " << SettingError(setting);
   }
