@@ -61,7 +61,10 @@ class InspectCheckpointCommand : public Command {
           {"dir", dir},
           {"step", state.engine.step},
           {"micro_step_count", partial ? partial->num_micro_batches : 0}};
-      if (partial) line["accumulated_tokens"] = partial->num_tokens;
+      if (partial) {
+        line["accumulated_tokens"] = partial->num_tokens;
+        line["accumulated_denominator"] = partial->denominator();
+      }
       line["verified"] = true;
       line["num_skipped_steps"] = state.engine.num_skipped_steps;
       line["seed"] = state.seed;

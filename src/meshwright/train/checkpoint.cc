@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "meshwright/base/json_error.h"
@@ -17,6 +19,7 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/json_util.h"
 #include "meshwright/io/safetensors.h"
+#include "meshwright/train/loss_totals.h"
 
 namespace mw::train {
 namespace {
@@ -80,6 +83,12 @@ absl::StatusOr<std::map<std::string, HostTensor>> ReadTensors(const std::string&
   return tensors;
 }
 
+double SumOfDenominators(const PartialStep& partial) {
+  double sum = 0;
+  for (const MicroBatchSums& each : partial.micro_batches) sum += each.denominator;
+  return sum;
+}
+
 // Returns the bytes of all files, which the manifest then lists.
 absl::StatusOr<uint64_t> WriteState(const std::string& dir, CheckpointState state) {
   MW_RETURN_IF_ERROR(
@@ -94,6 +103,12 @@ absl::StatusOr<uint64_t> WriteState(const std::string& dir, CheckpointState stat
         io::WriteSafetensors(dir + "/" + kAccumulatorFile, std::move(tensors)).status());
     json["micro_step_count"] = partial->num_micro_batches;
     json["accumulated_tokens"] = partial->num_tokens;
+    json["accumulated_denominator"] = partial->denominator();
+    json["micro_batches"] = nlohmann::ordered_json::array();
+    for (const MicroBatchSums& each : partial->micro_batches) {
+      json["micro_batches"].push_back(
+          {{"loss_sum", each.loss_sum}, {"denominator", each.denominator}});
+    }
     json["update_data_iterator"] = state.update_data_iterator;
   }
   json["step"] = state.engine.step;
@@ -113,6 +128,56 @@ absl::StatusOr<uint64_t> WriteState(const std::string& dir, CheckpointState stat
   uint64_t num_bytes = 0;
   for (const io::FileDigest& file : manifest.files()) num_bytes += file.size_bytes;
   return num_bytes;
+}
+
+double NumberOrNan(const nlohmann::json& json) {
+  // Which JSON does not have.
+  return json.is_null() ? std::numeric_limits<double>::quiet_NaN() : json.get<double>();
+}
+
+bool SameOrNan(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+// Reads what each micro-batch added into `partial`. Returns the denominator, which 0 is one of:
+// as it is stated, else rebuilt from the micro-batches'; nullopt when there is neither.
+std::optional<double> ReadMicroBatches(const nlohmann::json& json, PartialStep& partial) {
+  const auto micro_batches = json.find("micro_batches");
+  if (micro_batches != json.end()) {
+    for (const nlohmann::json& each : *micro_batches) {
+      partial.micro_batches.push_back(
+          {NumberOrNan(each.at("loss_sum")), NumberOrNan(each.at("denominator"))});
+    }
+  }
+  const auto stated = json.find("accumulated_denominator");
+  if (stated != json.end()) return NumberOrNan(*stated);
+  if (partial.micro_batches.empty()) return std::nullopt;
+  return SumOfDenominators(partial);
+}
+
+// OK when all that says what the accumulated denominator is says the same.
+absl::Status CheckDenominator(const PartialStep& partial, std::optional<double> denominator) {
+  if (!denominator) {
+    return absl::DataLossError(
+        "it has neither accumulated_denominator nor micro_batches, without which what the update "
+        "under way has accumulated cannot be divided");
+  }
+  if (partial.sums.dtype() != DType::kF32 || partial.sums.num_elements() <= kLossDenominator) {
+    return absl::DataLossError(fmt::format("{} in {} is {}{}", kSumsTensor, kAccumulatorFile,
+                                           DTypeName(partial.sums.dtype()),
+                                           DimsToString(partial.sums.dims())));
+  }
+  const float held = partial.denominator();
+  if (!SameOrNan(static_cast<float>(*denominator), held)) {
+    return absl::DataLossError(
+        fmt::format("the accumulated denominator is {}, but {} in {} holds {}", *denominator,
+                    kSumsTensor, kAccumulatorFile, held));
+  }
+  const double sum = SumOfDenominators(partial);
+  if (!partial.micro_batches.empty() && std::isfinite(held) && static_cast<float>(sum) != held) {
+    return absl::DataLossError(fmt::format(
+        "the accumulated denominator is {}, but those of its micro_batches add up to {}",
+        *denominator, sum));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -191,6 +256,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
   MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(state_path));
   MW_ASSIGN_OR_RETURN(const nlohmann::json json, io::ParseJsonObject(text, state_path));
   CheckpointState state;
+  std::optional<double> accumulated_denominator;
   try {
     const std::string format = json.at("format").get<std::string>();
     if (format != kFormat && format != kPartialFormat) {
@@ -199,10 +265,13 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
                       format, kFormat, kPartialFormat));
     }
     if (format == kPartialFormat) {
+      state.update_data_iterator = json.at("update_data_iterator").get<std::string>();
+    }
+    if (format == kPartialFormat && !drop) {
       PartialStep& partial = state.engine.partial.emplace();
       partial.num_micro_batches = json.at("micro_step_count").get<int64_t>();
       partial.num_tokens = json.at("accumulated_tokens").get<int64_t>();
-      state.update_data_iterator = json.at("update_data_iterator").get<std::string>();
+      accumulated_denominator = ReadMicroBatches(json, partial);
     }
     state.engine.step = json.at("step").get<int64_t>();
     state.engine.num_skipped_steps = json.at("num_skipped_steps").get<int64_t>();
@@ -213,8 +282,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
   } catch (const nlohmann::json::exception& e) {
     return absl::DataLossError(fmt::format("{}: {}", state_path, JsonErrorText(e.what())));
   }
-  if (drop && state.engine.partial) {
-    state.engine.partial.reset();
+  if (drop && !state.update_data_iterator.empty()) {
     state.data_iterator = state.update_data_iterator;
   }
   MW_ASSIGN_OR_RETURN(state.engine.tensors, ReadTensors(dir + "/" + kOptimizerFile));
@@ -233,6 +301,9 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
       return absl::DataLossError(fmt::format("{} has no tensor {}", path, kSumsTensor));
     }
     partial.sums = std::move(sums.mapped());
+    if (absl::Status status = CheckDenominator(partial, accumulated_denominator); !status.ok()) {
+      return absl::DataLossError(fmt::format("{}: {}", state_path, std::string(status.message())));
+    }
   }
   return state;
 }

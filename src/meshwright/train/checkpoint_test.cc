@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
+#include "meshwright/io/checksum.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/train/loss_totals.h"
 
 namespace mw::train {
 namespace {
@@ -34,6 +38,12 @@ class CheckpointTest : public ::testing::Test {
     s.seed = UINT64_MAX;
     s.metadata["note"] = "x";
     return s;
+  }
+  // Of a partial step.
+  static HostTensor Sums(float denominator) {
+    std::vector<float> sums(4, 2.5f);
+    sums[kLossDenominator] = denominator;
+    return HostTensor::From<float>(DType::kF32, {4}, sums);
   }
   absl::Status Save(int64_t step, int64_t keep = 0) const {
     return SaveCheckpoint(
@@ -70,7 +80,10 @@ TEST_F(CheckpointTest, APartialStepIsOfTheLastWholeOne) {
   PartialStep& partial = state.engine.partial.emplace();
   partial.num_micro_batches = 3;
   partial.num_tokens = 96;
-  partial.sums = HostTensor::From<float>(DType::kF32, {4}, std::vector<float>{1, 2, 0, 4});
+  partial.sums = Sums(4);
+  partial.micro_batches = {{0.1, 0.5}, {std::nan(""), 0}, {-1e300, 3.5}};
+  // Whatever the caller wants back.
+  state.metadata = {{"", "empty"}, {"stage", "sft"}, {"täg", "{\"a\": [1, null]}\n\t\"ö\""}};
   partial.accumulators["w"] =
       HostTensor::From<float>(DType::kF32, {2}, std::vector<float>{-0.0f, 1e-40f});
   const auto save = [&] {
@@ -85,7 +98,16 @@ TEST_F(CheckpointTest, APartialStepIsOfTheLastWholeOne) {
   EXPECT_EQ(loaded->engine.step, 7);
   EXPECT_EQ(loaded->engine.partial->num_micro_batches, 3);
   EXPECT_EQ(loaded->engine.partial->num_tokens, 96);
-  EXPECT_EQ(loaded->engine.partial->sums.as<float>()[3], 4);
+  EXPECT_EQ(loaded->metadata, state.metadata);
+  EXPECT_EQ(loaded->engine.partial->denominator(), 4);
+  ASSERT_EQ(loaded->engine.partial->micro_batches.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    const MicroBatchSums& each = loaded->engine.partial->micro_batches[i];
+    EXPECT_EQ(each.denominator, partial.micro_batches[i].denominator);
+    if (i == 1) continue;
+    EXPECT_EQ(each.loss_sum, partial.micro_batches[i].loss_sum);
+  }
+  EXPECT_TRUE(std::isnan(loaded->engine.partial->micro_batches[1].loss_sum));
   ASSERT_EQ(loaded->engine.partial->accumulators.size(), 1u);
   const HostTensor& w = loaded->engine.partial->accumulators.at("w");
   EXPECT_EQ(std::memcmp(w.bytes(), partial.accumulators.at("w").bytes(), 8), 0);
@@ -94,6 +116,82 @@ TEST_F(CheckpointTest, APartialStepIsOfTheLastWholeOne) {
   ASSERT_TRUE(save().ok());
   EXPECT_FALSE(LoadCheckpoint(run_ + "/checkpoints/latest")->engine.partial.has_value());
   EXPECT_FALSE(fs::exists(run_ + "/checkpoints/7/accumulator.safetensors"));
+}
+
+// E-17: 0 is a denominator, and what is not there is none.
+TEST_F(CheckpointTest, AnAbsentDenominatorIsNotZero) {
+  CheckpointState state = State(7);
+  PartialStep& partial = state.engine.partial.emplace();
+  partial.num_micro_batches = 2;
+  const auto save = [&](float denominator, const std::vector<double>& of_micro_batches) {
+    partial.sums = Sums(denominator);
+    partial.micro_batches.clear();
+    for (const double each : of_micro_batches) partial.micro_batches.push_back({1.5, each});
+    const auto saved = SaveCheckpoint(run_, state, [](const std::string& dir) {
+      return io::WriteFile(dir + "/config.json", "{}");
+    });
+    EXPECT_TRUE(saved.ok()) << saved.status();
+    return run_ + "/checkpoints/7";
+  };
+  // Writes engine_state.json anew, as if it had been saved so.
+  const auto change = [&](const std::string& dir, const auto& edit) {
+    const std::string path = dir + "/engine_state.json";
+    auto json = nlohmann::json::parse(*io::ReadFile(path));
+    edit(json);
+    EXPECT_TRUE(io::WriteFile(path, json.dump()).ok());
+    const auto manifest = io::Manifest::FromDirectory(dir);
+    EXPECT_TRUE(manifest.ok() && manifest->WriteTo(dir).ok());
+    return LoadCheckpoint(dir);
+  };
+  const auto refusal = [](const absl::StatusOr<CheckpointState>& loaded) {
+    EXPECT_EQ(loaded.status().code(), absl::StatusCode::kDataLoss);
+    return std::string(loaded.status().message());
+  };
+  const auto nothing = [](nlohmann::json&) {};
+  const auto without = [](nlohmann::json& json) { json.erase("accumulated_denominator"); };
+
+  // Micro-batches without a token are an update of denominator 0, stated or not.
+  for (const bool stated : {true, false}) {
+    const std::string dir = save(0, {0, 0});
+    const auto loaded = stated ? change(dir, nothing) : change(dir, without);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->engine.partial->denominator(), 0);
+  }
+  // Absent, it is what the micro-batches say.
+  const auto rebuilt = change(save(40.5f, {16.5, 24}), without);
+  ASSERT_TRUE(rebuilt.ok()) << rebuilt.status();
+  EXPECT_EQ(rebuilt->engine.partial->denominator(), 40.5f);
+  EXPECT_EQ(rebuilt->engine.partial->micro_batches[1].denominator, 24);
+  // It never is 0 because nothing says what it is.
+  EXPECT_THAT(refusal(change(save(40, {16, 24}),
+                             [](nlohmann::json& json) {
+                               json.erase("accumulated_denominator");
+                               json.erase("micro_batches");
+                             })),
+              ::testing::HasSubstr(
+                  "engine_state.json: it has neither accumulated_denominator nor micro_batches"));
+  // All that tell of it agree.
+  EXPECT_THAT(refusal(change(save(40, {16, 24}),
+                             [](nlohmann::json& json) { json["accumulated_denominator"] = 0.0; })),
+              ::testing::HasSubstr("denominator is 0, but loss_sums in accumulator.safetensors "
+                                   "holds 40"));
+  EXPECT_THAT(
+      refusal(change(save(40, {16, 24}),
+                     [](nlohmann::json& json) { json["micro_batches"][1]["denominator"] = 25; })),
+      ::testing::HasSubstr("those of its micro_batches add up to 41"));
+  EXPECT_THAT(refusal(change(save(40, {16, 24}),
+                             [](nlohmann::json& json) {
+                               json.erase("accumulated_denominator");
+                               json["micro_batches"].erase(1);
+                             })),
+              ::testing::HasSubstr("denominator is 16, but loss_sums in accumulator.safetensors "
+                                   "holds 40"));
+  EXPECT_THAT(
+      refusal(change(save(40, {16, 24}),
+                     [](nlohmann::json& json) { json["accumulated_denominator"] = "forty"; })),
+      ::testing::HasSubstr("engine_state.json"));
+  // Without what is accumulated nothing of it matters.
+  EXPECT_TRUE(LoadCheckpoint(run_ + "/checkpoints/7", PartialUpdate::kDrop).ok());
 }
 
 TEST_F(CheckpointTest, RetentionKeepsTheNewest) {
@@ -118,7 +216,7 @@ TEST_F(CheckpointTest, RetentionLeavesWhatIsNoCheckpoint) {
   CheckpointState inside = State(4);
   PartialStep& partial = inside.engine.partial.emplace();
   partial.num_micro_batches = 1;
-  partial.sums = HostTensor::From<float>(DType::kF32, {4}, std::vector<float>{1, 1, 0, 1});
+  partial.sums = Sums(1);
   const auto write = [](const std::string& to) { return io::WriteFile(to + "/config.json", "{}"); };
   ASSERT_TRUE(SaveCheckpoint(run_, inside, write, {.max_num_checkpoints_to_keep = 2}).ok());
   EXPECT_TRUE(fs::exists(dir + "1"));

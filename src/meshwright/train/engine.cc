@@ -251,6 +251,8 @@ absl::StatusOr<GradientReadout> Engine::ReadGradients() const {
   return out;
 }
 
+float PartialStep::denominator() const { return sums.as<float>()[kLossDenominator]; }
+
 void Engine::ClearGradients() { impl_->ClearAccumulated(); }
 
 absl::StatusOr<EngineState> Engine::State() const {
@@ -273,6 +275,7 @@ absl::StatusOr<EngineState> Engine::State() const {
   partial.num_micro_batches = impl_->num_micro_batches_;
   partial.num_tokens = impl_->num_tokens_;
   MW_ASSIGN_OR_RETURN(partial.sums, impl_->Read(impl_->sums_, impl_->SumsType()));
+  MW_ASSIGN_OR_RETURN(partial.micro_batches, impl_->ReadMicroBatches());
   for (size_t i = 0; i < impl_->accumulators_.size(); ++i) {
     MW_ASSIGN_OR_RETURN(partial.accumulators[impl_->AccumulatorName(i)],
                         impl_->Read(impl_->accumulators_[i], impl_->AccumulatorType(i)));

@@ -32,13 +32,24 @@ struct CompileStats {
   double seconds = 0;
 };
 
+// What a micro-batch added to the objective's sum and to the denominator.
+struct MicroBatchSums {
+  double loss_sum = 0;
+  double denominator = 0;
+};
+
 // A step of which some micro-batches are accumulated.
 struct PartialStep {
   int64_t num_micro_batches = 0;  // > 0
   int64_t num_tokens = 0;
+  // One for each FwdBwd; FwdBwdBatched has one for all of its micro-batches.
+  std::vector<MicroBatchSums> micro_batches;
   HostTensor sums;  // f32 [2 per metric of the loss], see loss_totals.h
   // f32, by trained parameter, over all devices.
   std::map<std::string, HostTensor> accumulators;
+
+  // What `sums` hold of it. REQUIRES: they are f32, and those of a loss.
+  float denominator() const;
 };
 
 // Everything besides the weights that a run needs to continue, by name: UpdateState (see

@@ -218,6 +218,7 @@ absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
         put(weight.ConvertTo(options_.model.compute_dtype), GatheredType(i), gathered_[next++]));
   }
   MW_RETURN_IF_ERROR(put(partial.sums, SumsType(), sums_));
+  restored_micro_batches_ = partial.micro_batches;
   num_micro_batches_ = partial.num_micro_batches;
   num_tokens_ = partial.num_tokens;
   step_started_ns_ = WallNanoseconds();
@@ -376,6 +377,7 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   if (first) {
     TakeFirst();
   } else {
+    KeepSums();
     TakeGradients();
   }
   reaper_.Take(retired_);
@@ -387,6 +389,32 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
 void Engine::Impl::BeginStep() {
   step_started_ns_ = WallNanoseconds();
   reaper_.Drain();  // or there might be two sets of accumulators
+}
+
+void Engine::Impl::KeepSums() {
+  // Not the places, which pointer tables know.
+  DeviceArray& kept = earlier_sums_.emplace_back();
+  for (Buffer& buffer : sums_.shards) kept.shards.push_back(std::exchange(buffer, Buffer()));
+}
+
+absl::StatusOr<std::vector<MicroBatchSums>> Engine::Impl::ReadMicroBatches() const {
+  std::vector<MicroBatchSums> result;
+  MicroBatchSums before;
+  bool restored = restored_micro_batches_.has_value();
+  for (size_t i = 0; i <= earlier_sums_.size(); ++i) {
+    const DeviceArray& array = i < earlier_sums_.size() ? earlier_sums_[i] : sums_;
+    MW_ASSIGN_OR_RETURN(const HostTensor tensor, Read(array, SumsType()));
+    const std::span<const float> sums = tensor.as<float>();
+    const MicroBatchSums now = {sums[kLossSum], sums[kLossDenominator]};
+    if (std::exchange(restored, false) && !restored_micro_batches_->empty()) {
+      result = *restored_micro_batches_;
+    } else {
+      // Of floats, so that in double both the difference and what it adds up to are exact.
+      result.push_back({now.loss_sum - before.loss_sum, now.denominator - before.denominator});
+    }
+    before = now;
+  }
+  return result;
 }
 
 void Engine::Impl::TakeGradients() {
@@ -487,6 +515,9 @@ void Engine::Impl::ClearAccumulated() {
   std::ranges::for_each(accumulators_, retire);
   std::ranges::for_each(gathered_, retire);
   retire(sums_);
+  std::ranges::for_each(earlier_sums_, retire);
+  earlier_sums_.clear();
+  restored_micro_batches_.reset();
   reaper_.Take(retired_);
   num_micro_batches_ = 0;
   num_tokens_ = 0;

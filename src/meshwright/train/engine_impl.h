@@ -144,6 +144,10 @@ class Engine::Impl {
   absl::Status FwdBwdBatched(std::span<const data::Batch> batches);
   absl::Status TrainStep(const data::Batch& batch);
   absl::Status Update();
+  // Keeps the sums so far, which a further micro-batch is about to replace, until Update.
+  void KeepSums();
+  // What each micro-batch since Update added to the sums.
+  absl::StatusOr<std::vector<MicroBatchSums>> ReadMicroBatches() const;
   // Takes what a first micro-batch or all of a step's left: accumulators, sums, carried,
   // gathered.
   void TakeFirst();
@@ -184,6 +188,11 @@ class Engine::Impl {
   std::vector<DeviceArray> accumulators_;  // of the trained parameters
   DeviceArray sums_;
   std::vector<DeviceArray> carried_;  // what the loss carries
+  // The sums after each earlier micro-batch, the oldest first: a few bytes each, which are read
+  // only when the state is asked for.
+  std::vector<DeviceArray> earlier_sums_;
+  // Of the partial step that was restored: its micro-batches, whose sums are the first of all.
+  std::optional<std::vector<MicroBatchSums>> restored_micro_batches_;
   // Handles that nothing needs any more, on their way to the reaper.
   std::vector<runtime::Buffer> retired_;
   runtime::BufferReaper reaper_;
