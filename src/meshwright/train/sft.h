@@ -51,7 +51,7 @@ struct SftResult {
   int64_t num_micro_batches = 0;  // of the update after last_step, saved with it
   // By `stop`, before something that the run would have done: a step, or measuring eval_data.
   bool stopped = false;
-  std::string checkpoint;  // the newest one written; "" = none
+  std::string checkpoint;  // the newest one that is complete; "" = none was written
 };
 
 // Trains. Once `stop` is true, no further micro-batch is dispatched; the newest update is

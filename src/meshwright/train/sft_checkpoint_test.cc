@@ -179,6 +179,52 @@ TEST_F(SftCheckpointTest, ASaveThatFailsFailsTheRunAndLosesNothing) {
   }
 }
 
+// Fails from its second Flush on, which comes before the second save.
+class FailingSink : public MetricSink {
+ public:
+  absl::Status Write(const MetricRecord&) override { return absl::OkStatus(); }
+  absl::Status Flush() override {
+    return ++num_flushes_ < 2 ? absl::OkStatus() : absl::ResourceExhaustedError("the log is full");
+  }
+
+ private:
+  int num_flushes_ = 0;
+};
+
+TEST_F(SftCheckpointTest, TrainingThatFailsWaitsForTheSaveUnderWay) {
+  config_.checkpoint_period = 2;
+  options_.make_console_sink = [](int64_t) { return std::make_unique<FailingSink>(); };
+  const absl::Status failed = Run(6, false).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(failed.message()), HasSubstr("the log is full"));
+  std::vector<std::string> names;
+  for (const std::string& path : FilesIn(options_.out + "/checkpoints")) {
+    names.push_back(fs::path(path).filename().string());
+  }
+  EXPECT_THAT(names, ::testing::ElementsAre("2", "latest"));
+  EXPECT_TRUE(LoadCheckpoint(options_.out + "/checkpoints/2").ok());
+}
+
+// What killed runs leave is told, and the newest whole checkpoint continued.
+TEST_F(SftCheckpointTest, HalfACheckpointIsPassedOverWithAMessage) {
+  config_.checkpoint_period = 1;
+  ASSERT_TRUE(Run(3, false).ok());
+  const std::string dir = options_.out + "/checkpoints/";
+  fs::rename(dir + "3", dir + "4.tmp-1");  // of a process that is none of ours, and lives
+  fs::remove(dir + "latest");
+  fs::resize_file(dir + "2/model.safetensors", 1000);
+  fs::remove(dir + "2/manifest.json");
+  const auto resumed = Run(3, true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->first_step, 1);
+  EXPECT_THAT(notes_, AllOf(HasSubstr(dir + "2 was passed over: it has no manifest.json"),
+                            HasSubstr(dir + "4.tmp-1 was passed over: a save that was not "
+                                            "finished")));
+  for (const char* step : {"2", "3", "latest"}) {
+    EXPECT_TRUE(LoadCheckpoint(dir + step).ok()) << step;
+  }
+}
+
 // What is saved already is not saved again.
 TEST_F(SftCheckpointTest, AStopRightAfterASaveKeepsThatOne) {
   config_.checkpoint_period = 2;
