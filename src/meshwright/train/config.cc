@@ -52,14 +52,47 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("wsd_decay_steps_fraction", engine.schedule.wsd_decay_steps_fraction,
                "part of the steps in which wsd decays"),
 
-      MW_FIELD("opt_type", engine.optimizer.opt_type, "adamw or sgd"),
+      MW_FIELD("opt_type", engine.optimizer.opt_type, "adamw, sgd, adafactor or muon"),
       MW_FIELD("adam_b1", engine.optimizer.adam_b1, "decay of AdamW's first moment"),
       MW_FIELD("adam_b2", engine.optimizer.adam_b2, "decay of AdamW's second moment"),
       MW_FIELD("adam_eps", engine.optimizer.adam_eps,
                "added to AdamW's denominator; at least 1e-18"),
       MW_FIELD("adam_weight_decay", engine.optimizer.adam_weight_decay,
                "decoupled weight decay of matrices and embeddings; norms have none"),
+      MW_FIELD(
+          "trainable_parameters", engine.trainable_parameters,
+          "patterns of names of the parameters that are trained (docs/optimizers.md); empty = all"),
+      MW_FIELD("weight_decay_parameters", engine.weight_decay_parameters,
+               "likewise of those that decay; empty = every matrix and embedding"),
       MW_FIELD("sgd_momentum", engine.optimizer.sgd_momentum, "momentum of sgd"),
+      MW_FIELD("adafactor_decay_rate", engine.optimizer.adafactor_decay_rate,
+               "r of Adafactor's decay 1 - t^-r of squared gradients at update t"),
+      MW_FIELD("adafactor_clipping_threshold", engine.optimizer.adafactor_clipping_threshold,
+               "largest root mean square of Adafactor's update of a matrix before the rate; 0 = "
+               "off"),
+      MW_FIELD("adafactor_min_dim_size_to_factor",
+               engine.optimizer.adafactor_min_dim_size_to_factor,
+               "matrices at least so large both ways have their squared gradients kept as a row "
+               "and a column"),
+      MW_FIELD("adafactor_multiply_by_parameter_scale",
+               engine.optimizer.adafactor_multiply_by_parameter_scale,
+               "the rate is relative to the root mean square of each matrix or vector"),
+      MW_FIELD("adafactor_momentum", engine.optimizer.adafactor_momentum,
+               "momentum of Adafactor's updates; 0 = none is kept"),
+      MW_FIELD("adafactor_weight_decay_rate", engine.optimizer.adafactor_weight_decay_rate,
+               "what an update of Adafactor takes off weights that decay; not multiplied by the "
+               "rate"),
+      MW_FIELD("adafactor_eps", engine.optimizer.adafactor_eps,
+               "added to Adafactor's squared gradients; at least 1e-36"),
+      MW_FIELD("muon_momentum", engine.optimizer.muon_momentum,
+               "momentum of what Muon orthogonalizes; the adam_ keys are of the rest"),
+      MW_FIELD("muon_nesterov", engine.optimizer.muon_nesterov,
+               "whether Muon's momentum looks ahead by one gradient"),
+      MW_FIELD("muon_scale", engine.optimizer.muon_scale,
+               "of the updates of a matrix [R, C]: moonlight: 0.2 sqrt(max(R, C)), as large as "
+               "AdamW's; keller: sqrt(max(1, R / C))"),
+      MW_FIELD("muon_dtype", engine.optimizer.muon_dtype,
+               "of Muon's Newton-Schulz iterations: f32 or bf16"),
       MW_FIELD("gradient_clipping_threshold", engine.gradient_clipping_threshold,
                "largest global gradient norm; 0 = off"),
       MW_FIELD("skip_step_on_nonfinite", engine.skip_step_on_nonfinite,
@@ -144,7 +177,6 @@ const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
   static const auto* keys = [] {
     auto* map = new std::map<std::string, std::string, std::less<>>;
     const std::pair<const char*, std::vector<const char*>> features[] = {
-        {"training a part of the parameters", {"trainable_parameters"}},
         {"LoRA", {"lora.rank", "lora.alpha", "lora.target_modules"}},
         {"kernels of its own", {"kernels"}},
         {"reinforcement learning",
@@ -280,6 +312,24 @@ absl::Status AtLeast(const char* key, int64_t value, int64_t least) {
       fmt::format("{} must be at least {}, not {}", key, least, value));
 }
 
+// A setting that the optimizer does not read would do nothing.
+absl::Status CheckOptimizerKeys(const TrainConfig& config) {
+  static const auto* const defaults = new TrainConfig();
+  const std::string& opt_type = config.engine.optimizer.opt_type;
+  for (const auto& [key, opt_types] : OptimizerKeys()) {
+    if (std::ranges::find(opt_types, opt_type) != opt_types.end()) continue;
+    const std::string value = ConfigValue(config, *FindField(key));
+    const std::string usual = ConfigValue(*defaults, *FindField(key));
+    // No decay is what an optimizer without one does.
+    if (value == usual || (std::string_view(key) == "adam_weight_decay" && value == "0")) continue;
+    return absl::InvalidArgumentError(fmt::format(
+        "{}={} belongs to opt_type={}, and opt_type is {}: leave it at {}, or use another opt_type",
+        key, Excerpt(value), fmt::join(opt_types, " or "), opt_type,
+        usual.empty() ? "\"\"" : usual));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status GenerationConfig::Validate() const {
@@ -337,7 +387,8 @@ absl::Status TrainConfig::Finish() {
   engine.schedule.total_steps = steps;
   MW_RETURN_IF_ERROR(generation.Validate());
   MW_RETURN_IF_ERROR(data.Validate());
-  return engine.Validate();
+  MW_RETURN_IF_ERROR(engine.Validate());
+  return CheckOptimizerKeys(*this);
 }
 
 std::string TrainConfig::AdaptTo(const models::ModelConfig& model) {

@@ -95,8 +95,8 @@ TEST(ConfigTest, UnknownKeyNamesTheNearest) {
 }
 
 TEST(ConfigTest, KeysOfLaterFeaturesAreErrors) {
-  for (const char* setting : {"lora.rank=8", "kernels=off", "loss.kl_coef=0.1", "opt_type=muon",
-                              "loss.name=grpo", "advantage.mode=std", "loss.name=dpo"}) {
+  for (const char* setting : {"lora.rank=8", "kernels=off", "loss.kl_coef=0.1", "loss.name=grpo",
+                              "advantage.mode=std", "loss.name=dpo"}) {
     EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kUnimplemented)
         << setting << ": " << SettingError(setting);
   }
@@ -141,6 +141,26 @@ TEST(ConfigTest, WrongTypesAndValues) {
   EXPECT_EQ(
       LoadConfig("", {"batch_size=9000000000000000000", "max_target_length=1024"}).status().code(),
       absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ConfigTest, ASettingOfAnotherOptimizerIsAnError) {
+  const auto message = [](const std::vector<std::string>& settings) {
+    return std::string(LoadConfig("", settings).status().message());
+  };
+  EXPECT_EQ(message({"opt_type=sgd", "adam_b1=0.8"}),
+            "adam_b1=0.8 belongs to opt_type=adamw or muon, and opt_type is sgd: leave it at 0.9, "
+            "or use another opt_type");
+  EXPECT_THAT(message({"muon_scale=keller"}), HasSubstr("belongs to opt_type=muon, and opt_type "));
+  EXPECT_THAT(message({"opt_type=sgd", "weight_decay_parameters=*"}),
+              HasSubstr("leave it at \"\""));
+  // What is said of it anyway, as in a run's config.yaml.
+  EXPECT_EQ(message({"opt_type=sgd", "adam_b1=0.9", "adam_weight_decay=0"}), "");
+  for (const OptimizerKey& key : OptimizerKeys()) {
+    bool found = false;
+    for (const ConfigField& field : ConfigFields())
+      found = found || field.key == std::string(key.key);
+    EXPECT_TRUE(found) << key.key;
+  }
 }
 
 TEST(ConfigTest, DamagedYaml) {

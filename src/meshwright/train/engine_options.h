@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -19,6 +20,8 @@ namespace mw::train {
 struct EngineOptions {
   models::ModelOptions model;
   OptimizerOptions optimizer;
+  std::string trainable_parameters;     // see MatchParameters; "" = all
+  std::string weight_decay_parameters;  // likewise; "" = as the model says
   ScheduleOptions schedule;
   LossOptions loss;
   // In place of the loss that `loss` names; head_chunk_tokens holds for both.

@@ -150,25 +150,46 @@ TEST_F(EngineTest, CreateTakesTheStateOfAnother) {
   EXPECT_EQ(create(lacking).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(EngineTest, ANonFiniteGradientMovesNothing) {
-  const auto engine = Make(TestOptions());
-  Ok(engine->FwdBwd(Rows(counts_, 1, 2)));
-  Ok(engine->Update());
-  const auto before = *engine->Params();
-  const EngineState state = *engine->State();
-  for (const float bad :
-       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    data::Batch batch = Rows(counts_, 0, 1);
-    batch.loss_mask.mutable_as<float>()[0] = bad;
-    Ok(engine->FwdBwd(batch));
-    Ok(engine->Update());
-    const StepMetrics metrics = Last(*engine);
-    EXPECT_EQ(metrics.skip_reason, SkipReason::kNonFinite) << bad;
-    EXPECT_EQ(metrics.optimizer_count, 1);
-    EXPECT_TRUE(SameBits(*engine->Params(), before));
-    ExpectSameTensors(*engine->State(), state);
+// Each optimizer, with slots of every shape that it has.
+std::vector<OptimizerOptions> AllOptimizers() {
+  std::vector<OptimizerOptions> all;
+  for (const std::string& opt_type : OptimizerNames()) {
+    OptimizerOptions options;
+    options.opt_type = opt_type;
+    options.sgd_momentum = 0.5;
+    options.adafactor_min_dim_size_to_factor = 16;
+    options.adafactor_momentum = 0.5;
+    all.push_back(options);
   }
-  EXPECT_EQ(engine->State()->num_skipped_steps, 2);
+  return all;
+}
+
+TEST_F(EngineTest, ANonFiniteGradientMovesNothing) {
+  for (const OptimizerOptions& optimizer : AllOptimizers()) {
+    EngineOptions options = TestOptions();
+    options.optimizer = optimizer;
+    const auto engine = Make(options);
+    Ok(engine->FwdBwd(Rows(counts_, 1, 2)));
+    Ok(engine->Update());
+    const auto before = *engine->Params();
+    const EngineState state = *engine->State();
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      data::Batch batch = Rows(counts_, 0, 1);
+      batch.loss_mask.mutable_as<float>()[0] = bad;
+      Ok(engine->FwdBwd(batch));
+      Ok(engine->Update());
+      const StepMetrics metrics = Last(*engine);
+      EXPECT_EQ(metrics.skip_reason, SkipReason::kNonFinite) << bad << optimizer.opt_type;
+      EXPECT_EQ(metrics.optimizer_count, 1);
+      EXPECT_TRUE(SameBits(*engine->Params(), before)) << optimizer.opt_type;
+      ExpectSameTensors(*engine->State(), state);
+    }
+    EXPECT_EQ(engine->State()->num_skipped_steps, 2);
+    Ok(engine->FwdBwd(Rows(counts_, 1, 2)));
+    Ok(engine->Update());
+    EXPECT_FALSE(SameBits(*engine->Params(), before)) << optimizer.opt_type;
+  }
 }
 
 // A weight that overflows makes a gradient that is not finite out of a sound batch.
@@ -189,8 +210,12 @@ TEST_F(EngineTest, AnOverflowIsSkippedUnlessAskedFor) {
 }
 
 TEST_F(EngineTest, ASpikeMovesNothingButIsRemembered) {
-  for (const bool skip : {true, false}) {
+  std::vector<std::pair<OptimizerOptions, bool>> cases = {{OptimizerOptions(), false}};
+  for (const OptimizerOptions& optimizer : AllOptimizers()) cases.emplace_back(optimizer, true);
+  for (const auto& [optimizer, skip] : cases) {
+    SCOPED_TRACE(optimizer.opt_type);
     EngineOptions options = TestOptions();
+    options.optimizer = optimizer;
     options.schedule.learning_rate = 1e-5;
     options.skip_step_on_spikes = skip;
     options.skip_step_interval = 4;

@@ -102,8 +102,9 @@ TEST(MeshRefusalsTest, Zero1) {
   request.settings.mesh = "data=2";
   request.opt_type = "sgd";
   EXPECT_EQ(Refusal(request),
-            "shard_optimizer_over_data shards the optimizer's moments, and this optimizer has "
-            "none; use opt_type=adamw or a sgd_momentum above 0, or leave it off");
+            "shard_optimizer_over_data shards the optimizer's moments, and this optimizer has none "
+            "of a matrix's own dims; use opt_type=adamw or muon, a sgd_momentum or "
+            "adafactor_momentum above 0, or leave it off");
 }
 
 TEST(MeshRefusalsTest, ABatchThatDoesNotSplit) {

@@ -4,108 +4,37 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/float32.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
-#include "meshwright/ops/add.h"
-#include "meshwright/ops/broadcast_in_dim.h"
-#include "meshwright/ops/compose.h"
-#include "meshwright/ops/constant.h"
-#include "meshwright/ops/convert.h"
-#include "meshwright/ops/div.h"
-#include "meshwright/ops/expm1.h"
-#include "meshwright/ops/mul.h"
-#include "meshwright/ops/neg.h"
-#include "meshwright/ops/sqrt.h"
-#include "meshwright/ops/sub.h"
+#include "meshwright/train/optimizers/adafactor.h"
+#include "meshwright/train/optimizers/adamw.h"
+#include "meshwright/train/optimizers/blocks.h"
+#include "meshwright/train/optimizers/muon.h"
+#include "meshwright/train/optimizers/sgd.h"
 
 namespace mw::train {
 namespace {
 
-using graph::Value;
-
-// a times the scalar s.
-Value Scale(Value a, Value s) { return ops::Mul(a, ops::BroadcastLike(s, a)); }
-
-class AdamW : public Optimizer {
- public:
-  explicit AdamW(const OptimizerOptions& options) : options_(options) {}
-
-  const std::vector<std::string>& slots() const override {
-    static const auto* const names = new std::vector<std::string>{"m", "v"};
-    return *names;
-  }
-
-  void Begin(Value learning_rate, Value count) override {
-    learning_rate_ = learning_rate;
-    const Value t = ops::Add(ops::Convert(count, DType::kF32), 1.0);
-    m_correction_ = Correction(options_.adam_b1, t);
-    v_correction_ = Correction(options_.adam_b2, t);
-  }
-
-  Result Apply(Value param, Value grad, const std::vector<Value>& slots, bool decay) override {
-    const double b1 = options_.adam_b1;
-    const double b2 = options_.adam_b2;
-    const Value p = ops::Convert(param, DType::kF32);
-    const Value m = ops::Add(ops::Mul(slots[0], b1), ops::Mul(grad, 1 - b1));
-    const Value v = ops::Add(ops::Mul(slots[1], b2), ops::Mul(ops::Square(grad), 1 - b2));
-    const Value root = ops::Sqrt(ops::Div(v, ops::BroadcastLike(v_correction_, v)));
-    Value step = ops::Div(ops::Div(m, ops::BroadcastLike(m_correction_, m)),
-                          ops::Add(root, options_.adam_eps));
-    if (decay && options_.adam_weight_decay != 0) {
-      step = ops::Add(step, ops::Mul(p, options_.adam_weight_decay));
-    }
-    return {ops::Convert(ops::Sub(p, Scale(step, learning_rate_)), param.dtype()), {m, v}};
-  }
-
- private:
-  // 1 - b^t. Through expm1: in f32, 1 - 0.999^1 would have only four good digits.
-  static Value Correction(double b, Value t) {
-    if (b == 0) return ops::FullLike(t, 1.0);
-    return ops::Neg(ops::Expm1(ops::Mul(t, std::log(b))));
-  }
-
-  OptimizerOptions options_;
-  Value learning_rate_;
-  Value m_correction_;
-  Value v_correction_;
+struct Kind {
+  const char* name;
+  std::unique_ptr<Optimizer> (*create)(const OptimizerOptions&);
 };
-
-class Sgd : public Optimizer {
- public:
-  explicit Sgd(const OptimizerOptions& options) : options_(options) {
-    if (options.sgd_momentum != 0) slots_ = {"m"};
-  }
-
-  const std::vector<std::string>& slots() const override { return slots_; }
-
-  void Begin(Value learning_rate, Value) override { learning_rate_ = learning_rate; }
-
-  Result Apply(Value param, Value grad, const std::vector<Value>& slots, bool) override {
-    Result result;
-    Value step = grad;
-    if (!slots_.empty()) {
-      step = ops::Add(ops::Mul(slots[0], options_.sgd_momentum), grad);
-      result.slots.push_back(step);
-    }
-    const Value p = ops::Convert(param, DType::kF32);
-    result.param = ops::Convert(ops::Sub(p, Scale(step, learning_rate_)), param.dtype());
-    return result;
-  }
-
- private:
-  OptimizerOptions options_;
-  std::vector<std::string> slots_;
-  Value learning_rate_;
-};
+constexpr Kind kKinds[] = {{"adamw", CreateAdamW},
+                           {"sgd", CreateSgd},
+                           {"adafactor", CreateAdafactor},
+                           {"muon", CreateMuon}};
 
 // Below 1.1e-19 (the root of the smallest normal float32) a gradient's square is flushed to 0, so
 // that only eps is left to divide by. XLA also divides by eps * (1 - b1) at once, and 1 - b1 may
 // be 1e-16.
 constexpr double kLeastAdamEps = 1e-18;
+// Added to squares, of which it must be one; and the roots of two of them are multiplied.
+constexpr double kLeastAdafactorEps = 1e-36;
 
 absl::Status CheckFraction(const char* name, double value) {
   if (value >= 0 && value < 1) return absl::OkStatus();
@@ -113,19 +42,65 @@ absl::Status CheckFraction(const char* name, double value) {
       fmt::format("{} {} must be at least 0 and less than 1", name, value));
 }
 
+absl::Status CheckNotNegative(const char* name, double value) {
+  if (!(value >= 0)) {
+    return absl::InvalidArgumentError(fmt::format("{} {} must not be negative", name, value));
+  }
+  return CheckFloat32(name, value);
+}
+
+absl::Status CheckAdafactor(const OptimizerOptions& o) {
+  if (!(o.adafactor_decay_rate > 0 && o.adafactor_decay_rate <= 1)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "adafactor_decay_rate {} must be greater than 0 and at most 1", o.adafactor_decay_rate));
+  }
+  MW_RETURN_IF_ERROR(
+      CheckNotNegative("adafactor_clipping_threshold", o.adafactor_clipping_threshold));
+  if (o.adafactor_min_dim_size_to_factor < 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("adafactor_min_dim_size_to_factor {} must be at least 1",
+                    o.adafactor_min_dim_size_to_factor));
+  }
+  MW_RETURN_IF_ERROR(CheckFraction("adafactor_momentum", o.adafactor_momentum));
+  MW_RETURN_IF_ERROR(
+      CheckNotNegative("adafactor_weight_decay_rate", o.adafactor_weight_decay_rate));
+  if (!(o.adafactor_eps >= kLeastAdafactorEps)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "adafactor_eps {} must be at least {}: the squares that it is added to are float32, and a "
+        "gradient of zeros is divided by its root",
+        o.adafactor_eps, kLeastAdafactorEps));
+  }
+  return CheckFloat32("adafactor_eps", o.adafactor_eps);
+}
+
+absl::Status CheckMuon(const OptimizerOptions& o) {
+  MW_RETURN_IF_ERROR(CheckFraction("muon_momentum", o.muon_momentum));
+  const std::vector<std::string> scales = {"moonlight", "keller"};
+  if (std::ranges::find(scales, o.muon_scale) == scales.end()) {
+    return absl::InvalidArgumentError(
+        fmt::format("muon_scale \"{}\" is unknown{}; it can be {}", Excerpt(o.muon_scale),
+                    NearestNote(o.muon_scale, scales), fmt::join(scales, ", ")));
+  }
+  if (o.muon_dtype != DType::kF32 && o.muon_dtype != DType::kBF16) {
+    return absl::InvalidArgumentError(
+        fmt::format("muon_dtype {} must be f32 or bf16", DTypeName(o.muon_dtype)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 const std::vector<std::string>& OptimizerNames() {
-  static const auto* const names = new std::vector<std::string>{"adamw", "sgd"};
+  static const auto* const names = [] {
+    auto* made = new std::vector<std::string>;
+    for (const Kind& kind : kKinds) made->emplace_back(kind.name);
+    return made;
+  }();
   return *names;
 }
 
 absl::Status OptimizerOptions::Validate() const {
   const auto& names = OptimizerNames();
-  if (opt_type == "adafactor" || opt_type == "muon") {
-    return absl::UnimplementedError(fmt::format("opt_type {} is not available; it can be {}",
-                                                opt_type, fmt::join(names, ", ")));
-  }
   if (std::find(names.begin(), names.end(), opt_type) == names.end()) {
     return absl::InvalidArgumentError(fmt::format("opt_type \"{}\" is unknown{}; it can be {}",
                                                   Excerpt(opt_type), NearestNote(opt_type, names),
@@ -141,17 +116,61 @@ absl::Status OptimizerOptions::Validate() const {
         adam_eps, kLeastAdamEps));
   }
   MW_RETURN_IF_ERROR(CheckFloat32("adam_eps", adam_eps));
-  if (!(adam_weight_decay >= 0)) {
-    return absl::InvalidArgumentError(
-        fmt::format("adam_weight_decay {} must not be negative", adam_weight_decay));
+  MW_RETURN_IF_ERROR(CheckNotNegative("adam_weight_decay", adam_weight_decay));
+  MW_RETURN_IF_ERROR(CheckAdafactor(*this));
+  return CheckMuon(*this);
+}
+
+const std::vector<OptimizerKey>& OptimizerKeys() {
+  static const auto* const keys = new std::vector<OptimizerKey>{
+      {"adam_b1", {"adamw", "muon"}},
+      {"adam_b2", {"adamw", "muon"}},
+      {"adam_eps", {"adamw", "muon"}},
+      {"adam_weight_decay", {"adamw", "muon"}},
+      {"weight_decay_parameters", {"adamw", "adafactor", "muon"}},
+      {"sgd_momentum", {"sgd"}},
+      {"adafactor_decay_rate", {"adafactor"}},
+      {"adafactor_clipping_threshold", {"adafactor"}},
+      {"adafactor_min_dim_size_to_factor", {"adafactor"}},
+      {"adafactor_multiply_by_parameter_scale", {"adafactor"}},
+      {"adafactor_momentum", {"adafactor"}},
+      {"adafactor_weight_decay_rate", {"adafactor"}},
+      {"adafactor_eps", {"adafactor"}},
+      {"muon_momentum", {"muon"}},
+      {"muon_nesterov", {"muon"}},
+      {"muon_scale", {"muon"}},
+      {"muon_dtype", {"muon"}},
+  };
+  return *keys;
+}
+
+SlotSpec ParamShapedSlot(std::string name, const nn::ParamSpec& param) {
+  SlotSpec slot{std::move(name), param.dims, std::vector<int>(param.dims.size())};
+  std::iota(slot.param_dims.begin(), slot.param_dims.end(), 0);
+  return slot;
+}
+
+PartitionSpec SlotPlacement(const SlotSpec& slot, const PartitionSpec& placement) {
+  PartitionSpec spec;
+  for (const int dim : slot.param_dims) {
+    const auto d = static_cast<size_t>(dim);
+    spec.dims.push_back(d < placement.dims.size() ? placement.dims[d] : std::vector<std::string>());
   }
-  return CheckFloat32("adam_weight_decay", adam_weight_decay);
+  return spec;
 }
 
 absl::StatusOr<std::unique_ptr<Optimizer>> CreateOptimizer(const OptimizerOptions& options) {
   MW_RETURN_IF_ERROR(options.Validate());
-  if (options.opt_type == "sgd") return std::make_unique<Sgd>(options);
-  return std::make_unique<AdamW>(options);
+  const auto* kind = std::ranges::find(kKinds, options.opt_type, &Kind::name);
+  return kind->create(options);
+}
+
+bool KeepsMatrices(const Optimizer& optimizer, const std::vector<nn::ParamSpec>& params) {
+  return std::ranges::any_of(params, [&](const nn::ParamSpec& param) {
+    return HasMatrices(param) &&
+           std::ranges::any_of(optimizer.Slots(param),
+                               [&](const SlotSpec& slot) { return slot.dims == param.dims; });
+  });
 }
 
 }  // namespace mw::train

@@ -9,138 +9,38 @@
 #include <cmath>
 #include <functional>
 
-#include "meshwright/compile/lower.h"
-#include "meshwright/graph_testing/run_graph.h"
-#include "meshwright/io/safetensors.h"
 #include "meshwright/train/engine_options.h"
 #include "meshwright/train/loss.h"
+#include "meshwright/train/optimizer_run_for_test.h"
 
 namespace mw::train {
 namespace {
 
 using graph::Graph;
-using graph::Value;
-
-constexpr int64_t kSteps = 10;
-// Ten roundings of 6e-8 each, of terms that may cancel to a tenth.
-constexpr double kSlotTolerance = 6e-6;
 
 class OptimizerTest : public ::testing::Test {
  protected:
-  HostTensor Get(const std::string& name) const {
-    auto tensor = file_->Read(name);
-    EXPECT_TRUE(tensor.ok()) << tensor.status();
-    return *tensor;
-  }
-
-  // Step `step` of a tensor [kSteps, …].
-  static HostTensor AtStep(const HostTensor& all, int64_t step) {
-    const Dims dims(all.dims().begin() + 1, all.dims().end());
-    const int64_t n = all.num_elements() / kSteps;
-    return HostTensor::From<float>(DType::kF32, dims, all.as<float>().subspan(step * n, n));
-  }
-
-  // The largest difference, relative to max(|value|, smallest): slots span many orders of
-  // magnitude, and the smallest of them matter as much as the largest.
-  static double MaxError(const HostTensor& actual, const HostTensor& expected, double smallest) {
-    EXPECT_EQ(actual.dims(), expected.dims());
-    double worst = 0;
-    for (int64_t i = 0; i < expected.num_elements(); ++i) {
-      const double wanted = expected.as<float>()[i];
-      const double error =
-          std::abs(actual.as<float>()[i] - wanted) / std::max(smallest, std::abs(wanted));
-      worst = error <= worst ? worst : error;
-    }
-    return worst;
-  }
-
-  struct Errors {
-    double param = HUGE_VAL;
-    double slots = HUGE_VAL;
-  };
-  // Runs all steps of one parameter through one graph. Returns the largest error of the
-  // parameter after any step and of the slots after the last.
-  Errors Run(const std::string& oracle, const OptimizerOptions& options, const std::string& name,
-             bool decay) {
-    auto optimizer = CreateOptimizer(options);
-    EXPECT_TRUE(optimizer.ok()) << optimizer.status();
-    const HostTensor start = Get("start/" + name);
-    const TensorType type(DType::kF32, start.dims());
-    Graph g;
-    const Value param = g.AddParameter(type, "param");
-    const Value grad = g.AddParameter(type, "grad");
-    const Value rate = g.AddParameter(TensorType(DType::kF32, {}), "rate");
-    const Value count = g.AddParameter(TensorType(DType::kS32, {}), "count");
-    std::vector<Value> slots;
-    for (const std::string& slot : (*optimizer)->slots()) {
-      slots.push_back(g.AddParameter(type, slot));
-    }
-    (*optimizer)->Begin(rate, count);
-    Optimizer::Result result = (*optimizer)->Apply(param, grad, slots, decay);
-    std::vector<Value> outputs = {result.param};
-    outputs.insert(outputs.end(), result.slots.begin(), result.slots.end());
-    g.SetOutputs(outputs);
-    const auto client = TestClient("cpu");
-    EXPECT_TRUE(client.ok()) << client.status();
-    auto executable = (*client)->Compile(compile::LowerToStableHlo(g, "optimizer"));
-    EXPECT_TRUE(executable.ok()) << executable.status();
-    if (!executable.ok()) return {};
-
-    const HostTensor rates = Get("rates");
-    const HostTensor gradients = Get("gradients/" + name);
-    const HostTensor expected = Get(oracle + "/" + name);
-    std::vector<HostTensor> values = {start};
-    for (size_t s = 0; s < slots.size(); ++s) {
-      values.push_back(HostTensor::Zeros(DType::kF32, start.dims()));
-    }
-    Errors worst{0, 0};
-    for (int64_t step = 0; step < kSteps; ++step) {
-      std::vector<HostTensor> inputs = {
-          values[0], AtStep(gradients, step),
-          HostTensor::From<float>(DType::kF32, {}, rates.as<float>().subspan(step, 1)),
-          HostTensor::From<int32_t>(DType::kS32, {},
-                                    std::vector<int32_t>{static_cast<int32_t>(step)})};
-      inputs.insert(inputs.end(), values.begin() + 1, values.end());
-      std::vector<runtime::Buffer> buffers;
-      for (const HostTensor& input : inputs) buffers.push_back(*(*client)->Upload(input));
-      std::vector<runtime::Buffer*> args;
-      for (runtime::Buffer& buffer : buffers) args.push_back(&buffer);
-      const auto out = executable->Execute(args);
-      EXPECT_TRUE(out.ok()) << out.status();
-      if (!out.ok()) return {};
-      for (size_t i = 0; i < values.size(); ++i) values[i] = *(*out)[i].ToHost();
-      worst.param = std::max(worst.param, MaxError(values[0], AtStep(expected, step), 1));
-    }
-    for (size_t s = 0; s < slots.size(); ++s) {
-      const std::string& slot = (*optimizer)->slots()[s];
-      worst.slots = std::max(worst.slots,
-                             MaxError(values[s + 1], Get(oracle + "/" + slot + "/" + name), 1e-30));
-    }
-    return worst;
-  }
-
-  std::shared_ptr<io::SafetensorsFile> file_ = *io::SafetensorsFile::Open(
-      MW_SOURCE_DIR "/src/meshwright/train/testdata/optimizers.safetensors");
+  OptimizerOracle oracle_{"optimizers.safetensors"};
 };
 
 TEST_F(OptimizerTest, AdamWEqualsTorch) {
   const OptimizerOptions options;
   for (const bool matrix : {true, false}) {
     const std::string name = matrix ? "matrix" : "norm";
-    const Errors error = Run("adamw", options, name, matrix);
-    RecordProperty("adamw_" + name, fmt::format("{:.1e} {:.1e}", error.param, error.slots));
+    const OptimizerOracle::Errors error = oracle_.Run("adamw", options, name, matrix);
+    RecordProperty("adamw_" + name, fmt::format("{:.1e}", error.param));
     EXPECT_LE(error.param, 1e-6) << name;
-    EXPECT_LE(error.slots, kSlotTolerance) << name;
+    ExpectSlots(error, kSlotTolerance, name);
   }
 }
 
 TEST_F(OptimizerTest, AWrongSettingIsFarBeyondTheTolerance) {
   OptimizerOptions options;
   // The decay of what must not decay, and none of what must.
-  EXPECT_GT(Run("adamw", options, "norm", true).param, 1e-4);
-  EXPECT_GT(Run("adamw", options, "matrix", false).param, 1e-4);
+  EXPECT_GT(oracle_.Run("adamw", options, "norm", true).param, 1e-4);
+  EXPECT_GT(oracle_.Run("adamw", options, "matrix", false).param, 1e-4);
   options.adam_b2 = 0.999;
-  EXPECT_GT(Run("adamw", options, "matrix", true).param, 1e-4);
+  EXPECT_GT(oracle_.Run("adamw", options, "matrix", true).param, 1e-4);
 }
 
 TEST_F(OptimizerTest, SgdEqualsTorch) {
@@ -149,9 +49,10 @@ TEST_F(OptimizerTest, SgdEqualsTorch) {
     options.opt_type = "sgd";
     options.sgd_momentum = momentum;
     for (const char* name : {"matrix", "norm"}) {
-      const Errors error = Run(momentum == 0 ? "sgd" : "sgd_momentum", options, name, true);
+      const OptimizerOracle::Errors error =
+          oracle_.Run(momentum == 0 ? "sgd" : "sgd_momentum", options, name, true);
       EXPECT_LE(error.param, 1e-6) << name << " " << momentum;
-      EXPECT_LE(error.slots, kSlotTolerance) << name << " " << momentum;
+      ExpectSlots(error, kSlotTolerance, fmt::format("{} {}", name, momentum));
     }
   }
 }
@@ -159,19 +60,12 @@ TEST_F(OptimizerTest, SgdEqualsTorch) {
 TEST_F(OptimizerTest, Bfloat16WeightsAreRoundedOnce) {
   auto optimizer = CreateOptimizer(OptimizerOptions{});
   ASSERT_TRUE(optimizer.ok());
-  const HostTensor start = Get("start/matrix").ConvertTo(DType::kBF16);
-  const HostTensor grad = AtStep(Get("gradients/matrix"), 0);
+  const HostTensor start = oracle_.Get("start/matrix").ConvertTo(DType::kBF16);
+  const HostTensor grad = OptimizerOracle::AtStep(oracle_.Get("gradients/matrix"), 0);
   const HostTensor zero = HostTensor::Zeros(DType::kF32, start.dims());
   const auto update = [&](const HostTensor& param) {
     Graph g;
-    const TensorType f32(DType::kF32, start.dims());
-    const Value p = g.AddParameter(TensorType(param.dtype(), param.dims()), "param");
-    const Value gradient = g.AddParameter(f32, "grad");
-    const Value rate = g.AddParameter(TensorType(DType::kF32, {}), "rate");
-    const Value count = g.AddParameter(TensorType(DType::kS32, {}), "count");
-    const std::vector<Value> slots = {g.AddParameter(f32, "m"), g.AddParameter(f32, "v")};
-    (*optimizer)->Begin(rate, count);
-    g.SetOutputs({(*optimizer)->Apply(p, gradient, slots, true).param});
+    BuildOptimizerGraph(g, **optimizer, SpecOf("matrix", start.dims(), true), param.dtype());
     auto out = RunGraph(
         g, {param, grad, HostTensor::From<float>(DType::kF32, {}, std::vector<float>{0.01f}),
             HostTensor::Zeros(DType::kS32, {}), zero, zero});
@@ -199,6 +93,19 @@ TEST(OptimizerOptionsTest, BadSettingsNameTheField) {
   EXPECT_THAT(message([](auto& o) { o.adam_eps = 0; }), HasSubstr("adam_eps"));
   EXPECT_THAT(message([](auto& o) { o.adam_weight_decay = NAN; }), HasSubstr("weight_decay"));
   EXPECT_THAT(message([](auto& o) { o.sgd_momentum = 2; }), HasSubstr("sgd_momentum"));
+  EXPECT_THAT(message([](auto& o) { o.adafactor_decay_rate = 0; }), HasSubstr("decay_rate 0"));
+  EXPECT_THAT(message([](auto& o) { o.adafactor_clipping_threshold = -1; }),
+              HasSubstr("adafactor_clipping_threshold -1"));
+  EXPECT_THAT(message([](auto& o) { o.adafactor_min_dim_size_to_factor = 0; }),
+              HasSubstr("adafactor_min_dim_size_to_factor 0"));
+  EXPECT_THAT(message([](auto& o) { o.adafactor_momentum = 1; }), HasSubstr("adafactor_momentum"));
+  EXPECT_THAT(message([](auto& o) { o.adafactor_weight_decay_rate = NAN; }),
+              HasSubstr("adafactor_weight_decay_rate"));
+  EXPECT_THAT(message([](auto& o) { o.adafactor_eps = 0; }), HasSubstr("at least 1e-36"));
+  EXPECT_THAT(message([](auto& o) { o.muon_momentum = -1; }), HasSubstr("muon_momentum -1"));
+  EXPECT_THAT(message([](auto& o) { o.muon_scale = "moonlit"; }),
+              HasSubstr("the nearest is \"moonlight\""));
+  EXPECT_THAT(message([](auto& o) { o.muon_dtype = DType::kF16; }), HasSubstr("f32 or bf16"));
 }
 
 TEST(OptimizerOptionsTest, WhatFloat32FlushesOrCannotHoldIsRefused) {

@@ -136,7 +136,7 @@ absl::Status CheckAutomatic(const MeshOptions& options) {
 }
 
 absl::Status CheckZero1(const MeshOptions& options, const StepPlacement& placement,
-                        bool optimizer_has_state) {
+                        bool optimizer_keeps_matrices) {
   if (!options.shard_optimizer_over_data) return absl::OkStatus();
   const Mesh& mesh = options.partition.mesh;
   if (mesh.Size("data") == 1) {
@@ -145,10 +145,11 @@ absl::Status CheckZero1(const MeshOptions& options, const StepPlacement& placeme
         "mesh data=N, or leave it off",
         mesh.ToString()));
   }
-  if (!optimizer_has_state) {
+  if (!optimizer_keeps_matrices) {
     return absl::InvalidArgumentError(
-        "shard_optimizer_over_data shards the optimizer's moments, and this optimizer has none; "
-        "use opt_type=adamw or a sgd_momentum above 0, or leave it off");
+        "shard_optimizer_over_data shards the optimizer's moments, and this optimizer has none of "
+        "a matrix's own dims; use opt_type=adamw or muon, a sgd_momentum or adafactor_momentum "
+        "above 0, or leave it off");
   }
   for (const MeshAxis& axis : mesh.axes()) {
     const bool shards_weights = std::ranges::any_of(
@@ -255,7 +256,7 @@ StepPlacement StepPlacement::Only(const std::vector<size_t>& places) const {
 }
 
 absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params,
-                                        const MeshOptions& options, bool optimizer_has_state,
+                                        const MeshOptions& options, bool optimizer_keeps_matrices,
                                         std::set<std::string>* notes) {
   const Mesh& mesh = options.partition.mesh;
   const bool automatic = options.partition.automatic;
@@ -273,7 +274,7 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
     placement.params.push_back(std::move(spec));
   }
   MW_RETURN_IF_ERROR(CheckAxes(params, options, placement));
-  MW_RETURN_IF_ERROR(CheckZero1(options, placement, optimizer_has_state));
+  MW_RETURN_IF_ERROR(CheckZero1(options, placement, optimizer_keeps_matrices));
 
   const auto splits_batch = [&](const std::string& axis) { return Shards(placement.batch, axis); };
   // Axes that shard the vocabulary instead of the tokens that meet it are like axes of

@@ -60,12 +60,12 @@ struct StepPlacement {
 // Errors: InvalidArgument for what cannot hold, in one sentence with a remedy: a dim of a
 // parameter that its axes do not divide (without replicate_indivisible, which adds to
 // `notes` instead), a mesh axis that no rule uses, settings of an axis that is not there
-// or that do not fit each other, Zero-1 without data > 1 or with sharded weights, prefetch
-// with nothing to gather by layer, embed_grad over an axis whose reduction is not the
-// update's, and where XLA partitions whatever would have to say when weights and gradients
-// travel.
+// or that do not fit each other, Zero-1 without data > 1, with sharded weights or with an
+// optimizer that keeps nothing of a matrix's own dims, prefetch with nothing to gather by
+// layer, embed_grad over an axis whose reduction is not the update's, and where XLA
+// partitions whatever would have to say when weights and gradients travel.
 absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params,
-                                        const MeshOptions& options, bool optimizer_has_state,
+                                        const MeshOptions& options, bool optimizer_keeps_matrices,
                                         std::set<std::string>* notes = nullptr);
 
 // `spec` with `data` added to the first dim that it divides beyond what shards it. A spec

@@ -13,13 +13,16 @@
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/train/step_params.h"
 #include "meshwright/train/step_programs.h"
 
 namespace mw::train {
 namespace {
 
 // Those that Engine::Restore would find in the state's tensors.
-constexpr const char* kStateKeys[] = {"opt_type", "sgd_momentum", "skip_step_on_spikes",
+constexpr const char* kStateKeys[] = {"trainable_parameters", "opt_type",
+                                      "sgd_momentum",         "adafactor_min_dim_size_to_factor",
+                                      "adafactor_momentum",   "skip_step_on_spikes",
                                       "skip_step_interval"};
 // Those that fix the rows and their order.
 constexpr const char* kDataKeys[] = {"shuffle",           "seed",           "packing",
@@ -29,10 +32,16 @@ constexpr const char* kDataKeys[] = {"shuffle",           "seed",           "pac
 // Those that decide what a micro-batch adds to its update, and how many there are, beside
 // kDataKeys, which no continuation may change. What only the update itself reads may change,
 // and so may the mesh and whatever changes no more than the order of sums.
-constexpr const char* kUpdateKeys[] = {
-    "batch_size",      "gradient_accumulation_steps", "pad_first", "loss.name",
-    "loss.z_loss",     "loss.label_smoothing",        "dtype",     "weight_dtype",
-    "matmul_precision"};
+constexpr const char* kUpdateKeys[] = {"trainable_parameters",
+                                       "batch_size",
+                                       "gradient_accumulation_steps",
+                                       "pad_first",
+                                       "loss.name",
+                                       "loss.z_loss",
+                                       "loss.label_smoothing",
+                                       "dtype",
+                                       "weight_dtype",
+                                       "matmul_precision"};
 
 const ConfigField& Field(std::string_view key) {
   for (const ConfigField& field : ConfigFields()) {
@@ -124,11 +133,15 @@ absl::Status CheckSameState(const SavedRun& saved, const std::optional<TrainConf
                             const TrainConfig& config, const std::string& out) {
   // The engine then tells of the tensor that does not fit.
   if (!saved_config) return absl::OkStatus();
-  const std::vector<nn::ParamSpec> params = saved.model.model->Params(config.engine.model);
+  MW_RETURN_IF_ERROR(StepParams::Create(*saved.model.model, config.engine).status());
+  const auto state = [&](const TrainConfig& c) -> std::vector<StateSpec> {
+    const auto params = StepParams::Create(*saved.model.model, c.engine);
+    if (!params.ok()) return {};  // patterns of names that another scan_layers does not have
+    return UpdateState(params->Trained(), c.engine);
+  };
   const Difference difference = Differences(
-      config, *saved_config, kStateKeys, [&](const TrainConfig& a, const TrainConfig& b) {
-        return !SameState(UpdateState(params, a.engine), UpdateState(params, b.engine));
-      });
+      config, *saved_config, kStateKeys,
+      [&](const TrainConfig& a, const TrainConfig& b) { return !SameState(state(a), state(b)); });
   if (difference.asked.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format(
       "the run in {} has {}, whose optimizer state does not fit {}: resume with {}, or begin "

@@ -62,23 +62,27 @@ TEST_F(SftTest, DamageWithNothingOlderSaysSo) {
 }
 
 TEST_F(SftTest, AnotherOptimizerStateIsRefusedWithBothValues) {
-  config_.engine.optimizer.sgd_momentum = 0.5;
   ASSERT_TRUE(Run(1, false).ok());
   config_.engine.optimizer.opt_type = "sgd";
+  config_.engine.optimizer.sgd_momentum = 0.5;
   absl::Status refused = Run(2, true).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("opt_type=adamw"), HasSubstr("does not fit opt_type=sgd: resume")));
 
-  config_.engine.optimizer.opt_type = "adamw";
+  config_.engine.optimizer = {};
   config_.engine.skip_step_on_spikes = true;
   refused = Run(2, true).status();
   EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("skip_step_on_spikes=false"),
                                                     HasSubstr("fit skip_step_on_spikes=true:")));
 
-  // What gives the state no other shape may change.
   config_.engine.skip_step_on_spikes = false;
-  config_.engine.optimizer.sgd_momentum = 0;
+  config_.engine.trainable_parameters = "*.mlp.*";
+  refused = Run(2, true).status();
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("fit trainable_parameters=*.mlp.*:"));
+
+  // What gives the state no other shape may change.
+  config_.engine.trainable_parameters = "";
   config_.engine.schedule.learning_rate = 1e-5;
   EXPECT_TRUE(Run(2, true).ok());
 }

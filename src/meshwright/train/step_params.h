@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "meshwright/models/model.h"
 #include "meshwright/nn/param.h"
 #include "meshwright/train/engine_options.h"
@@ -25,7 +26,10 @@ struct StepParams {
   std::vector<nn::ParamSpec> all;
   std::vector<size_t> trained;  // places in `all`, ascending
 
-  StepParams(const models::Model& model, const EngineOptions& options);
+  // The model's, as `options` have them trained and decayed.
+  // Errors: those of SelectTrainable and SelectDecayed.
+  static absl::StatusOr<StepParams> Create(const models::Model& model,
+                                           const EngineOptions& options);
   std::vector<nn::ParamSpec> Trained() const { return Pick(all, trained); }
 };
 

@@ -218,8 +218,8 @@ absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const Engine
   }
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
                       CreateOptimizer(options.optimizer));
-  return PlaceStep(StepParams(model, options).all, options.mesh, !optimizer->slots().empty(),
-                   notes);
+  MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(model, options));
+  return PlaceStep(params.all, options.mesh, KeepsMatrices(*optimizer, params.Trained()), notes);
 }
 
 namespace {
@@ -229,13 +229,13 @@ namespace {
 class StepBuilder {
  public:
   StepBuilder(Graph& g, const models::Model& model, const EngineOptions& options, BatchShape shape,
-              const StepPlacement& placement)
+              const StepPlacement& placement, StepParams params)
       : g_(g),
         model_(model),
         options_(options),
         shape_(shape),
         placement_(placement),
-        params_(model, options),
+        params_(std::move(params)),
         loss_(options),
         signature_(g) {}
 
@@ -354,6 +354,7 @@ class StepBuilder {
 absl::StatusOr<compile::Program> BuildMicroProgram(
     const std::string& name, const models::Model& model, const EngineOptions& options,
     BatchShape shape, const std::function<void(StepBuilder&, const StepPlacement&)>& build) {
+  MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(model, options));
   MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
   const Mesh& mesh = options.mesh.partition.mesh;
   MW_RETURN_IF_ERROR(CheckBatchSplits(shape.rows, shape.tokens, placement, mesh));
@@ -362,7 +363,7 @@ absl::StatusOr<compile::Program> BuildMicroProgram(
   return compile::BuildProgram(
       name,
       [&](Graph& g) {
-        StepBuilder builder(g, model, options, shape, placement);
+        StepBuilder builder(g, model, options, shape, placement, params);
         build(builder, placement);
         return builder.signature().Finish();
       },
@@ -518,7 +519,7 @@ absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
 absl::StatusOr<compile::Program> BuildUpdateKernel(const models::Model& model,
                                                    const EngineOptions& options) {
   MW_ASSIGN_OR_RETURN(const StepPlacement all, PlaceStep(model, options));
-  const StepParams step(model, options);
+  MW_ASSIGN_OR_RETURN(const StepParams step, StepParams::Create(model, options));
   const std::vector<nn::ParamSpec> params = step.Trained();
   const StepPlacement placement = all.Only(step.trained);
   return compile::BuildProgram(

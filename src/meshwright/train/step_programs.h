@@ -1,18 +1,19 @@
 // The programs of a training step.
 //
-// What crosses them, in this order (n parameters of which m are trained, s slots of each):
+// What crosses them, in this order (n parameters of which m are trained):
 //
 //   batch     tokens, targets s32; loss_mask f32; segment_ids, positions s32, all [B, T]; then
 //             what the loss wants besides (Loss::batch_tensors)
 //   sums      f32 [2 per metric of the loss], see loss_totals.h
-//   state     slots (parameter by parameter), count s32, and with skip_step_on_spikes history
-//             f32 [2, interval], history_count s32
+//   state     the optimizer's slots (parameter by parameter), count s32, and with
+//             skip_step_on_spikes history f32 [2, interval], history_count s32
 //   carried   what the loss carries (Loss::state)
 //   metrics   f32 [kNumStepMetrics + the sums], see StepMetric
 //
 //   first_kernel   weights, batch, carried                      → accumulators, sums, carried,
-//   gathered accum_kernel   weights, accumulators*, sums, batch, carried → accumulators, sums,
-//   carried update_kernel  trained weights*, state*, accumulators, sums → weights, state, metrics
+//                                                                 gathered
+//   accum_kernel   weights, accumulators*, sums, batch, carried → accumulators, sums, carried
+//   update_kernel  trained weights*, state*, accumulators, sums → weights, state, metrics
 //   eval_kernel    weights, batch, carried                      → sums
 //
 // and instead of these, with the same arithmetic
@@ -66,7 +67,7 @@ PartitionSpec BatchTensorPlacement(const BatchTensorSpec& spec, const StepPlacem
 // The type of `sums`, without how it lies.
 TensorType SumsType(const EngineOptions& options);
 
-// Where everything lies. Errors: those of PlaceStep.
+// Where everything lies. Errors: those of StepParams::Create and PlaceStep.
 absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const EngineOptions& options,
                                         std::set<std::string>* notes = nullptr);
 

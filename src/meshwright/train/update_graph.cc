@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -36,6 +37,7 @@
 #include "meshwright/train/metrics.h"
 #include "meshwright/train/optimizer.h"
 #include "meshwright/train/scalars.h"
+#include "meshwright/train/sum_of_squares.h"
 
 namespace mw::train {
 namespace {
@@ -47,18 +49,6 @@ std::unique_ptr<Optimizer> MakeOptimizer(const EngineOptions& options) {
   auto optimizer = CreateOptimizer(options.optimizer);
   MW_CHECK_MSG(optimizer.ok(), "options were validated");
   return *std::move(optimizer);
-}
-
-// Sum of squares in two stages, so that a long sum does not swallow its small terms.
-// The barrier keeps the compiler from joining the stages again.
-Value SumOfSquares(Value x) {
-  Value squares = ops::Square(x);
-  if (squares.rank() > 1) {
-    squares = ops::OptimizationBarrier({ops::ReduceSum(squares, {-1})})[0];
-  }
-  std::vector<int64_t> dims;
-  for (int d = 0; d < squares.rank(); ++d) dims.push_back(d);
-  return ops::ReduceSum(squares, dims);
 }
 
 // A scalar choice for a whole tensor.
@@ -101,8 +91,8 @@ std::vector<StateSpec> UpdateState(const std::vector<nn::ParamSpec>& params,
   std::vector<StateSpec> state;
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(options);
   for (const nn::ParamSpec& spec : params) {
-    for (const std::string& slot : optimizer->slots()) {
-      state.push_back({slot + "." + spec.name, TensorType(DType::kF32, spec.dims)});
+    for (const SlotSpec& slot : optimizer->Slots(spec)) {
+      state.push_back({slot.name + "." + spec.name, TensorType(DType::kF32, slot.dims)});
     }
   }
   state.push_back({"count", TensorType(DType::kS32, {})});
@@ -116,9 +106,13 @@ std::vector<StateSpec> UpdateState(const std::vector<nn::ParamSpec>& params,
 std::vector<PartitionSpec> StateSpecs(const std::vector<nn::ParamSpec>& params,
                                       const EngineOptions& options,
                                       const StepPlacement& placement) {
-  const size_t num_slots = MakeOptimizer(options)->slots().size();
+  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(options);
   std::vector<PartitionSpec> specs;
-  for (const PartitionSpec& spec : placement.optimizer) specs.insert(specs.end(), num_slots, spec);
+  for (size_t i = 0; i < params.size(); ++i) {
+    for (const SlotSpec& slot : optimizer->Slots(params[i])) {
+      specs.push_back(SlotPlacement(slot, placement.optimizer[i]));
+    }
+  }
   specs.resize(UpdateState(params, options).size());  // counters and history are whole
   return specs;
 }
@@ -129,8 +123,9 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
   UpdateResult result;
   const bool on_mesh = !options.mesh.partition.mesh.empty();
   if (on_mesh) in.sums = ops::Reshard(in.sums, {});
-  const size_t num_slots = optimizer->slots().size();
-  const size_t count_at = params.size() * num_slots;
+  std::vector<size_t> num_slots;
+  for (const nn::ParamSpec& spec : params) num_slots.push_back(optimizer->Slots(spec).size());
+  const size_t count_at = std::accumulate(num_slots.begin(), num_slots.end(), size_t{0});
   const Value count = in.state[count_at];
 
   const MetricSpec objective_spec = options.StepLoss()->metrics().front();
@@ -217,12 +212,16 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
 
   const Value rate = BuildLearningRate(options.schedule, count);
   optimizer->Begin(rate, count);
+  auto next = in.state.begin();
   for (size_t i = 0; i < params.size(); ++i) {
-    const auto first = in.state.begin() + static_cast<std::ptrdiff_t>(i * num_slots);
-    const std::vector<Value> old(first, first + static_cast<std::ptrdiff_t>(num_slots));
-    Optimizer::Result made = optimizer->Apply(in.weights[i], gradients[i], old, params[i].decay);
+    const auto first = next;
+    next += static_cast<std::ptrdiff_t>(num_slots[i]);
+    const std::vector<Value> old(first, next);
+    const Optimizer::Result made =
+        optimizer->Apply({params[i], in.weights[i], gradients[i], old, placement.optimizer[i],
+                          options.mesh.partition.mesh});
     result.weights.push_back(Choose(apply, made.param, in.weights[i]));
-    for (size_t s = 0; s < num_slots; ++s) {
+    for (size_t s = 0; s < old.size(); ++s) {
       result.state.push_back(Choose(apply, made.slots[s], old[s]));
     }
   }

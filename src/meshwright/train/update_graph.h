@@ -18,7 +18,7 @@ enum StepMetric { kGradNorm, kClippedGradNorm, kLearningRate, kSkipReason, kNumS
 
 // A tensor of the update's state besides the weights.
 struct StateSpec {
-  std::string name;  // "m.<parameter>", "v.<parameter>", "count", …
+  std::string name;  // "<slot>.<parameter>", "count", …
   TensorType type;
 };
 // In the order of the programs. Everything starts as zeros.
