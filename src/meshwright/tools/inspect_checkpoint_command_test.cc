@@ -69,6 +69,37 @@ TEST_F(InspectCheckpointTest, TellsWhatACheckpointIs) {
   EXPECT_THAT(text.out, AllOf(HasSubstr("step 1, llama of "), HasSubstr("\"size_bytes\": ")));
 }
 
+TEST_F(InspectCheckpointTest, TellsWhatAnUpdateUnderWayHasAccumulated) {
+  auto state = train::LoadCheckpoint(Checkpoint(2));
+  ASSERT_TRUE(state.ok()) << state.status();
+  train::PartialStep& partial = state->engine.partial.emplace();
+  partial.num_micro_batches = 3;
+  partial.num_tokens = 50;
+  partial.sums = F32({4}, {100, 40.5f, 100, 40.5f});
+  partial.micro_batches = {{60, 16.5}, {40, 24}, {0, 0}};
+  partial.accumulators["w"] = F32({2}, {1, 2});
+  const std::string model = Copy();
+  const auto saved = train::SaveCheckpoint(Path("run"), *state, [&](const std::string& dir) {
+    for (const char* const name : {"config.json", "model.safetensors"}) {
+      fs::copy(model + "/" + name, dir + "/" + name);
+    }
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  const Outcome outcome = Invoke({"inspect", "checkpoint", Path("run"), "--json"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json line = json::parse(outcome.out);
+  EXPECT_EQ(line["step"], 2);
+  EXPECT_EQ(line["micro_step_count"], 3);
+  EXPECT_EQ(line["accumulated_tokens"], 50);
+  EXPECT_EQ(line["accumulated_denominator"], 40.5);
+  EXPECT_EQ(line["manifest"]["files"][0]["name"], "accumulator.safetensors");
+  EXPECT_THAT(Invoke({"inspect", "checkpoint", Path("run")}).out,
+              HasSubstr("step 2 and 3 micro-batches of the next, llama of "));
+  fs::remove(Checkpoint(2) + "/accumulator.safetensors");
+  ExpectRefused(Checkpoint(2), "accumulator.safetensors is missing");
+}
+
 TEST_F(InspectCheckpointTest, EveryDamageIsRefusedWithFileAndReason) {
   const std::vector<std::string> names = {"config.json", "engine_state.json", "model.safetensors",
                                           "optimizer.safetensors"};
