@@ -25,9 +25,11 @@ foreach(header "${MW_PJRT_INCLUDE}/pjrt_c_api.h" "${MW_XLA_FFI_INCLUDE}/xla/ffi/
   endif()
 endforeach()
 add_library(PjrtHeader INTERFACE)
-target_include_directories(PjrtHeader SYSTEM INTERFACE ${MW_PJRT_INCLUDE})
+target_include_directories(PjrtHeader SYSTEM INTERFACE
+  $<BUILD_INTERFACE:${MW_PJRT_INCLUDE}>)
 add_library(XlaFfiHeader INTERFACE)
-target_include_directories(XlaFfiHeader SYSTEM INTERFACE ${MW_XLA_FFI_INCLUDE})
+target_include_directories(XlaFfiHeader SYSTEM INTERFACE
+  $<BUILD_INTERFACE:${MW_XLA_FFI_INCLUDE}>)
 
 # What tests learn about where they are.
 set(MW_TEST_DEFINITIONS MW_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MW_DEPS_DIR="${MW_DEPS_DIR}")
@@ -36,5 +38,5 @@ set(MW_TEST_DEFINITIONS MW_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MW_DEPS_DIR="${MW_DE
 file(GLOB MW_PROTOS CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/*.proto)
 add_library(mw_proto STATIC ${MW_PROTOS})
 protobuf_generate(TARGET mw_proto LANGUAGE cpp IMPORT_DIRS ${CMAKE_SOURCE_DIR}/proto)
-target_include_directories(mw_proto SYSTEM PUBLIC ${CMAKE_CURRENT_BINARY_DIR})
+target_include_directories(mw_proto SYSTEM PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_BINARY_DIR}>)
 target_link_libraries(mw_proto PUBLIC protobuf::libprotobuf)

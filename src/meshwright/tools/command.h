@@ -10,9 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshwright/runtime/client.h"
-#include "meshwright/runtime/executable_cache.h"
 #include "meshwright/train/config.h"
+#include "meshwright/train/device_session.h"
 
 namespace CLI {
 class App;
@@ -63,13 +62,8 @@ class Command {
   virtual absl::Status Run(const CommandContext& context) = 0;
 };
 
-// A client of the device that the flags name and the cache of compiled programs.
-struct DeviceSession {
-  std::shared_ptr<runtime::Client> client;
-  // Null when the cache folder cannot be made.
-  std::unique_ptr<runtime::ExecutableCache> cache;
-};
-absl::StatusOr<DeviceSession> OpenDevice(const CommandContext& context);
+// The devices that the flags name.
+absl::StatusOr<train::DeviceSession> OpenDevice(const CommandContext& context);
 
 // For commands without a partitioned program. Errors: Unimplemented on a mesh.
 absl::Status RequireOneDevice(const CommandContext& context, std::string_view command);

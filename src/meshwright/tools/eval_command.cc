@@ -34,7 +34,7 @@ class EvalCommand : public Command {
     if (const std::string note = config.AdaptTo(model.config); !note.empty()) context.Note(note);
     MW_ASSIGN_OR_RETURN(const auto dataset, train::LoadTrainingData(model, data_, config));
     for (const std::string& warning : dataset->report().Warnings()) context.Note(warning);
-    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
                         train::MakeEngine(session.client, session.cache.get(), model, config,
                                           /*weights_only=*/true));

@@ -82,7 +82,7 @@ class InspectForwardCommand : public Command {
     MW_ASSIGN_OR_RETURN(const compile::Program program,
                         BuildForward(*model.model, options, context.config.engine.weight_dtype,
                                      batch.tokens.dims(), file.has_targets));
-    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     absl::StatusOr<runtime::LoadedExecutable> executable =
         session.cache ? session.cache->Compile(*session.client, program.stablehlo)
                       : session.client->Compile(program.stablehlo);

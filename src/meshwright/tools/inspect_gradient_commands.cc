@@ -17,6 +17,7 @@
 #include "meshwright/tools/print.h"
 #include "meshwright/train/batch_file.h"
 #include "meshwright/train/export_model.h"
+#include "meshwright/train/hf_tensors.h"
 #include "meshwright/train/run_folder.h"
 #include "meshwright/train/sft.h"
 
@@ -66,25 +67,6 @@ struct BatchRun {
   }
 };
 
-// Tensors under their Hugging Face names: views of the stacked ones, layer by layer.
-std::map<std::string, HostTensor> Unstack(const std::vector<nn::ParamSpec>& specs,
-                                          const std::vector<HostTensor>& tensors) {
-  std::map<std::string, HostTensor> named;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (!specs[i].stacked) {
-      named[specs[i].hf_names.front()] = tensors[i];
-      continue;
-    }
-    const Dims dims(tensors[i].dims().begin() + 1, tensors[i].dims().end());
-    const size_t bytes = tensors[i].num_bytes() / specs[i].hf_names.size();
-    for (size_t layer = 0; layer < specs[i].hf_names.size(); ++layer) {
-      named[specs[i].hf_names[layer]] = HostTensor::View(
-          tensors[i].dtype(), dims, tensors[i].bytes() + layer * bytes, tensors[i].owner());
-    }
-  }
-  return named;
-}
-
 absl::Status Accumulate(train::Engine& engine, const std::vector<data::Batch>& batches) {
   for (const data::Batch& batch : batches) MW_RETURN_IF_ERROR(engine.FwdBwd(batch));
   return absl::OkStatus();
@@ -98,7 +80,7 @@ class InspectGradCommand : public Command {
     MW_RETURN_IF_ERROR(run_.Open(context));
     const std::string folder = std::filesystem::absolute(run_.out).parent_path().string();
     MW_RETURN_IF_ERROR(train::CheckWritable(folder));
-    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
                         train::MakeEngine(session.client, session.cache.get(), run_.model,
                                           run_.config, /*weights_only=*/true));
@@ -110,7 +92,8 @@ class InspectGradCommand : public Command {
     }
     MW_RETURN_IF_ERROR(io::MakeDirectories(folder));
     MW_RETURN_IF_ERROR(
-        io::WriteSafetensors(run_.out, Unstack(engine->trained_params(), readout->gradients))
+        io::WriteSafetensors(run_.out,
+                             train::UnstackHfTensors(engine->trained_params(), readout->gradients))
             .status());
     if (context.flags.json) {
       nlohmann::ordered_json line = {{"loss", readout->loss.Loss()}};
@@ -156,7 +139,7 @@ class InspectStepCommand : public Command {
           fmt::format("{} exists and is not an empty folder: give another --out", run_.out));
     }
     MW_RETURN_IF_ERROR(train::CheckWritable(run_.out));
-    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
                         train::MakeEngine(session.client, session.cache.get(), run_.model,
                                           run_.config, /*weights_only=*/false));

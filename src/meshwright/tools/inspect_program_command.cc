@@ -79,7 +79,7 @@ nlohmann::ordered_json CensusJson(const compile::Program& program) {
 // The compiler's account of `program`, compiled as the engine does.
 absl::StatusOr<runtime::CompiledMemoryStats> MemoryOf(const compile::Program& program,
                                                       const CommandContext& context) {
-  MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+  MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
   const runtime::CompileOptions options =
       runtime::PartitionedOptions(program.mesh, *session.client);
   MW_ASSIGN_OR_RETURN(const runtime::LoadedExecutable executable,

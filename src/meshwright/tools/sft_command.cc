@@ -139,7 +139,7 @@ class SftCommand : public Command {
       return absl::InvalidArgumentError("--model is required where no run is resumed");
     }
     StopSignals signals(context);
-    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     const CommonFlags& flags = context.flags;
     const int64_t log_period = context.config.log_period;
     options_.note = [&](std::string_view sentence) { context.Note(sentence); };

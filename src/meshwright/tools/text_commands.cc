@@ -43,7 +43,7 @@ class GenerateCommand : public Command {
       return absl::InvalidArgumentError("--num-samples must be at least 1");
     }
     MW_RETURN_IF_ERROR(RequireOneDevice(context, "generate"));
-    MW_ASSIGN_OR_RETURN(const DeviceSession session, OpenDevice(context));
+    MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     return RunGenerate(args_, session.client, session.cache.get(), std::cout);
   }
 

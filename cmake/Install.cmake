@@ -1,0 +1,60 @@
+# What `cmake --install` puts where: the program, and the library with the headers that programs
+# of one's own include, as the CMake package Meshwright (target Meshwright::meshwright).
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+# mw_include_closure(OUT ROOT…): headers below src/ that the roots include, themselves among them.
+function(mw_include_closure OUT)
+  set(todo ${ARGN})
+  set(seen "")
+  while(todo)
+    list(POP_FRONT todo header)
+    if(header IN_LIST seen)
+      continue()
+    endif()
+    list(APPEND seen ${header})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${header})
+    file(STRINGS ${CMAKE_SOURCE_DIR}/src/${header} lines REGEX "^#include \"meshwright/")
+    foreach(line ${lines})
+      string(REGEX REPLACE "^#include \"([^\"]+)\".*" "\\1" included "${line}")
+      list(APPEND todo ${included})
+    endforeach()
+  endwhile()
+  list(SORT seen)
+  set(${OUT} ${seen} PARENT_SCOPE)
+endfunction()
+
+# The public headers; what they include comes with them.
+set(MW_PUBLIC_HEADERS
+  meshwright/train/trainer.h meshwright/train/engine.h meshwright/train/loss.h
+  meshwright/base/status_macros.h)
+file(GLOB builders RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS
+  ${CMAKE_SOURCE_DIR}/src/meshwright/ops/*.h ${CMAKE_SOURCE_DIR}/src/meshwright/nn/*.h)
+list(FILTER builders EXCLUDE REGEX "_for_test\\.h$")
+mw_include_closure(headers ${MW_PUBLIC_HEADERS} ${builders})
+foreach(header ${headers})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
+endforeach()
+
+# The layers that training links, and what only they see.
+set(MW_INSTALLED_LAYERS base core graph stablehlo ops autodiff spmd compile runtime io data nn
+  models train)
+list(TRANSFORM MW_INSTALLED_LAYERS PREPEND mw_ OUTPUT_VARIABLE targets)
+add_library(mw_meshwright INTERFACE)
+target_link_libraries(mw_meshwright INTERFACE mw_train)
+set_target_properties(mw_meshwright PROPERTIES EXPORT_NAME meshwright)
+install(TARGETS mw_meshwright ${targets} mw_proto mw_flags PjrtHeader XlaFfiHeader
+  EXPORT MeshwrightTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/meshwright
+  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT MeshwrightTargets NAMESPACE Meshwright::
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Meshwright)
+configure_package_config_file(cmake/MeshwrightConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/MeshwrightConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Meshwright)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/MeshwrightConfigVersion.cmake
+  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/MeshwrightConfig.cmake
+  ${CMAKE_BINARY_DIR}/MeshwrightConfigVersion.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Meshwright)
+install(TARGETS meshwright RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
