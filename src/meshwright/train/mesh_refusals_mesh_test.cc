@@ -8,6 +8,8 @@
 
 #include "meshwright/graph_testing/run_partitioned.h"
 #include "meshwright/train/mesh_settings.h"
+#include "meshwright/train/open_model.h"
+#include "meshwright/train/sft.h"
 #include "meshwright/train/tiny_engine_for_test.h"
 
 namespace mw::train {
@@ -105,6 +107,22 @@ TEST(MeshRefusalsTest, Zero1) {
             "shard_optimizer_over_data shards the optimizer's moments, and this optimizer has none "
             "of a matrix's own dims; use opt_type=adamw or muon, a sgd_momentum or "
             "adafactor_momentum above 0, or leave it off");
+}
+
+// `eval` with the settings of a run.
+TEST(MeshRefusalsTest, Zero1IsNothingToAnEngineOfWeightsOnly) {
+  const auto model = OpenModel("random:tiny-llama:1");
+  ASSERT_TRUE(model.ok()) << model.status();
+  TrainConfig config;
+  config.mesh.mesh = "data=2";
+  config.mesh.shard_optimizer_over_data = true;
+  const auto mesh = config.mesh.Resolve(2);
+  ASSERT_TRUE(mesh.ok()) << mesh.status();
+  config.engine.mesh = *mesh;
+  const auto client = TestMeshClient();
+  ASSERT_TRUE(client.ok()) << client.status();
+  const auto engine = MakeEngine(*client, SharedTestCache(), *model, config, /*weights_only=*/true);
+  EXPECT_TRUE(engine.ok()) << engine.status();
 }
 
 TEST(MeshRefusalsTest, ABatchThatDoesNotSplit) {

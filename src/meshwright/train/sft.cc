@@ -454,6 +454,7 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime
   if (weights_only) {
     options.optimizer.opt_type = "sgd";
     options.optimizer.sgd_momentum = 0;
+    options.mesh.shard_optimizer_over_data = false;  // there is none
   }
   MW_RETURN_IF_ERROR(options.Validate());
   const std::vector<nn::ParamSpec> specs = model.model->Params(options.model);
