@@ -12,9 +12,10 @@ const std::vector<std::string>& ActivationLogicalAxes() {
 
 const std::vector<std::string>& LogicalAxes() {
   static const auto* const axes = [] {
-    auto* const all = new std::vector<std::string>{
-        // Of parameters, and where the update cuts their gradients.
-        "embed", "mlp", "q_heads", "kv_heads", "vocab", "norm", "layers", "embed_grad"};
+    auto* const all =
+        new std::vector<std::string>{// Of parameters, and where the update cuts their gradients.
+                                     "embed", "mlp",    "q_heads",   "kv_heads",  "vocab",
+                                     "norm",  "layers", "lora_rank", "embed_grad"};
     all->insert(all->end(), ActivationLogicalAxes().begin(), ActivationLogicalAxes().end());
     // Of models and layouts to come.
     all->insert(all->end(),

@@ -11,6 +11,7 @@
 #include "meshwright/nn/constrain.h"
 #include "meshwright/nn/embedding.h"
 #include "meshwright/nn/lm_head.h"
+#include "meshwright/nn/lora.h"
 #include "meshwright/nn/rms_norm.h"
 #include "meshwright/nn/rotary.h"
 #include "meshwright/nn/swiglu.h"
@@ -82,12 +83,9 @@ Value AttentionBlock(const ModelConfig& config, const ParamMap& layer, Value x_B
   };
   const Value normed =
       EnterBlock(nn::RmsNorm(x_BTD, Param(layer, "input_layernorm.weight"), config.rms_norm_eps));
-  const Value q_proj =
-      ops::Name(nn::Linear(normed, Param(layer, "self_attn.q_proj.weight"), compute), "q");
-  const Value k_proj =
-      ops::Name(nn::Linear(normed, Param(layer, "self_attn.k_proj.weight"), compute), "k");
-  const Value v_proj =
-      ops::Name(nn::Linear(normed, Param(layer, "self_attn.v_proj.weight"), compute), "v");
+  const Value q_proj = ops::Name(nn::LoraLinear(layer, "self_attn.q_proj", normed, compute), "q");
+  const Value k_proj = ops::Name(nn::LoraLinear(layer, "self_attn.k_proj", normed, compute), "k");
+  const Value v_proj = ops::Name(nn::LoraLinear(layer, "self_attn.v_proj", normed, compute), "v");
   Value q = heads(q_proj, config.num_heads, "activation_heads");
   Value k = heads(k_proj, config.num_kv_heads, "activation_kv_heads");
   const Value v = heads(v_proj, config.num_kv_heads, "activation_kv_heads");
@@ -100,8 +98,8 @@ Value AttentionBlock(const ModelConfig& config, const ParamMap& layer, Value x_B
       ops::Name(nn::Constrain(ops::Reshape(out, {rows, tokens, config.num_heads * config.head_dim}),
                               {"activation_batch", "activation_length", "activation_heads"}),
                 "attn_out");
-  const Value projected = ops::Name(
-      LeaveBlock(nn::Linear(merged, Param(layer, "self_attn.o_proj.weight"), compute)), "out_proj");
+  const Value projected =
+      ops::Name(LeaveBlock(nn::LoraLinear(layer, "self_attn.o_proj", merged, compute)), "out_proj");
   return nn::Constrain(ops::Add(x_BTD, projected), StreamAxes());
 }
 
@@ -112,9 +110,7 @@ Value MlpBlock(const ModelConfig& config, const ParamMap& layer, Value x_BTD,
   const Value x = ops::Name(x_BTD, "mlp_in");
   const Value normed = EnterBlock(
       nn::RmsNorm(x, Param(layer, "post_attention_layernorm.weight"), config.rms_norm_eps));
-  const Value out = nn::SwigluMlp(normed, Param(layer, "mlp.gate_proj.weight"),
-                                  Param(layer, "mlp.up_proj.weight"),
-                                  Param(layer, "mlp.down_proj.weight"), compute);
+  const Value out = nn::SwigluMlp(layer, "mlp", normed, compute);
   return nn::Constrain(ops::Add(x, out), StreamAxes());
 }
 
@@ -173,7 +169,7 @@ Value DecoderModel::Hidden(const ParamMap& params, const Inputs& inputs,
   const Attend attend = [&](Value q, Value k, Value v) {
     return nn::Attention(q, k, v, mask, compute);
   };
-  const std::vector<std::string> names = Names(LayerParams());
+  const std::vector<std::string> names = Names(LayerParams(options));
   if (options.scan_layers) {
     x = ops::Scan({x}, LayerValues(params, names, "layers."), c.num_layers,
                   [&](Graph& body, std::vector<Value> carry, std::vector<Value> values) {
@@ -235,7 +231,7 @@ DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs
     };
     return DecoderLayer(c, layer, layer_x, rotary, attend, compute);
   };
-  const std::vector<std::string> names = Names(LayerParams());
+  const std::vector<std::string> names = Names(LayerParams(options));
   KvCache updated = cache;
   if (options.scan_layers) {
     std::vector<Value> xs = LayerValues(params, names, "layers.");

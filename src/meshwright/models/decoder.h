@@ -26,8 +26,9 @@ class DecoderModel : public Model {
                           const KvCache& cache, const ModelOptions& options) const override;
 
  private:
-  // Specs of one layer's parameters, named within the layer ("self_attn.q_proj.weight").
-  std::vector<nn::ParamSpec> LayerParams() const;
+  // Specs of one layer's parameters, named within the layer ("self_attn.q_proj.weight"), each
+  // adapted one followed by its adapter's.
+  std::vector<nn::ParamSpec> LayerParams(const ModelOptions& options) const;
 };
 
 }  // namespace mw::models

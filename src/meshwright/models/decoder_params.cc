@@ -1,13 +1,25 @@
 #include <fmt/format.h>
 
+#include <string>
+#include <utility>
+
 #include "meshwright/models/decoder.h"
+#include "meshwright/models/lora.h"
 
 namespace mw::models {
 
 using nn::Init;
 using nn::ParamSpec;
 
-std::vector<ParamSpec> DecoderModel::LayerParams() const {
+namespace {
+
+std::string HfPrefix(const ParamSpec& spec) {
+  return spec.adapter ? kPeftPrefix + std::string("model.") : "model.";
+}
+
+}  // namespace
+
+std::vector<ParamSpec> DecoderModel::LayerParams(const ModelOptions& options) const {
   const ModelConfig& c = config();
   const int64_t q_size = c.num_heads * c.head_dim;
   const int64_t kv_size = c.num_kv_heads * c.head_dim;
@@ -33,7 +45,7 @@ std::vector<ParamSpec> DecoderModel::LayerParams() const {
   params.push_back(matrix("mlp.gate_proj.weight", {c.mlp_size, c.hidden_size}, {"mlp", "embed"}));
   params.push_back(matrix("mlp.up_proj.weight", {c.mlp_size, c.hidden_size}, {"mlp", "embed"}));
   params.push_back(matrix("mlp.down_proj.weight", {c.hidden_size, c.mlp_size}, {"embed", "mlp"}));
-  return params;
+  return options.lora.enabled() ? AddLora(std::move(params), options.lora) : params;
 }
 
 std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
@@ -48,9 +60,9 @@ std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
                     {"model.embed_tokens.weight"},
                     false});
   if (options.scan_layers) {
-    for (ParamSpec& spec : LayerParams()) {
+    for (ParamSpec& spec : LayerParams(options)) {
       for (int64_t layer = 0; layer < c.num_layers; ++layer) {
-        spec.hf_names.push_back(fmt::format("model.layers.{}.{}", layer, spec.name));
+        spec.hf_names.push_back(fmt::format("{}layers.{}.{}", HfPrefix(spec), layer, spec.name));
       }
       spec.name = "layers." + spec.name;
       spec.dims.insert(spec.dims.begin(), c.num_layers);
@@ -60,9 +72,9 @@ std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
     }
   } else {
     for (int64_t layer = 0; layer < c.num_layers; ++layer) {
-      for (ParamSpec& spec : LayerParams()) {
+      for (ParamSpec& spec : LayerParams(options)) {
         spec.name = fmt::format("layers.{}.{}", layer, spec.name);
-        spec.hf_names = {"model." + spec.name};
+        spec.hf_names = {HfPrefix(spec) + spec.name};
         params.push_back(std::move(spec));
       }
     }
@@ -82,6 +94,10 @@ std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
                       normal,
                       {"lm_head.weight"},
                       false});
+  }
+  // An adapter is trained in place of the model.
+  if (options.lora.enabled()) {
+    for (ParamSpec& spec : params) spec.trainable = spec.adapter;
   }
   return params;
 }

@@ -18,7 +18,7 @@ absl::Status ModelOptions::Validate() const {
     return absl::InvalidArgumentError(fmt::format(
         "matmul_precision \"{}\" is unknown; use default or highest", matmul_precision));
   }
-  return absl::OkStatus();
+  return lora.Validate();
 }
 
 graph::Value Model::Logits(const nn::ParamMap& params, graph::Value hidden,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/models/lora.h"
 #include "meshwright/models/model_config.h"
 #include "meshwright/nn/linear.h"
 #include "meshwright/nn/param.h"
@@ -20,7 +21,12 @@ struct ModelOptions {
   DType compute_dtype = DType::kF32;         // f32 or bf16
   std::string matmul_precision = "default";  // "default" or "highest"
 
-  nn::ComputeOptions compute() const { return {compute_dtype, matmul_precision}; }
+  // Adapters of the layers' projections, trained in place of the model.
+  LoraOptions lora = {};
+
+  nn::ComputeOptions compute() const {
+    return {compute_dtype, matmul_precision, lora.enabled() ? lora.scale() : 1.0};
+  }
 
   // Errors: InvalidArgument naming the option.
   absl::Status Validate() const;
@@ -60,7 +66,8 @@ class Model {
 
   // In a fixed order: embedding, layers, final norm, head. Names are Hugging Face's
   // without "model."; with scan_layers the layer's number is left out and dim 0 is
-  // the layers.
+  // the layers. With options.lora each adapted weight is followed by its two adapters, and
+  // only those are trainable.
   virtual std::vector<nn::ParamSpec> Params(const ModelOptions& options) const = 0;
 
   // Final hidden states, normalized: [B, T, D] in the compute dtype.

@@ -11,6 +11,7 @@ namespace mw::nn {
 struct ComputeOptions {
   DType dtype = DType::kF32;                 // f32 or bf16
   std::string matmul_precision = "default";  // "default" or "highest"; see ops/dot_general.h
+  double lora_scale = 1;                     // see nn/lora.h
 };
 
 // Linear layer without bias.

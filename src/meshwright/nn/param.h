@@ -15,11 +15,12 @@ namespace mw::nn {
 
 // How a fresh parameter starts.
 struct Init {
-  enum class Kind { kNormal, kOnes, kZeros };
+  enum class Kind { kNormal, kUniform, kOnes, kZeros };
   Kind kind = Kind::kNormal;
-  double stddev = 0.02;  // of kNormal, mean 0
+  double scale = 0.02;  // of kNormal, the standard deviation about 0; of kUniform, ± the bound
 
   static Init Normal(double stddev) { return {Kind::kNormal, stddev}; }
+  static Init Uniform(double bound) { return {Kind::kUniform, bound}; }
   static Init Ones() { return {Kind::kOnes, 0}; }
   static Init Zeros() { return {Kind::kZeros, 0}; }
 
@@ -32,7 +33,7 @@ struct ParamSpec {
   std::string name;
   Dims dims;
   // Logical axis of each dim, what sharding rules map to mesh axes: embed, mlp,
-  // q_heads, kv_heads, head_dim, vocab, layers, norm.
+  // q_heads, kv_heads, head_dim, vocab, layers, norm, lora_rank.
   std::vector<std::string> axes;
   // Whether weight decay applies: not for norms.
   bool decay = true;
@@ -43,6 +44,8 @@ struct ParamSpec {
   bool stacked = false;
   // Whether training changes it: a frozen one has neither gradient nor optimizer state.
   bool trainable = true;
+  // Whether it is an adapter's, which has files of its own, and not the model's.
+  bool adapter = false;
 };
 
 // The values of a model's parameters in a graph, by ParamSpec::name.

@@ -1,6 +1,9 @@
 #include "meshwright/nn/swiglu.h"
 
+#include <string>
+
 #include "meshwright/nn/constrain.h"
+#include "meshwright/nn/lora.h"
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/logistic.h"
 #include "meshwright/ops/mul.h"
@@ -15,13 +18,16 @@ Value Silu(Value x) {
   return ops::Convert(ops::Mul(x_f32, ops::Logistic(x_f32)), x.dtype());
 }
 
-Value SwigluMlp(Value x_BTD, Value gate_FD, Value up_FD, Value down_DF,
+Value SwigluMlp(const ParamMap& params, std::string_view module, Value x_BTD,
                 const ComputeOptions& options) {
-  const Value gate = ops::Name(Linear(x_BTD, gate_FD, options), "mlp_gate");
-  const Value up = ops::Name(Linear(x_BTD, up_FD, options), "mlp_up");
+  const auto project = [&](const char* name, Value x) {
+    return LoraLinear(params, std::string(module) + name, x, options);
+  };
+  const Value gate = ops::Name(project(".gate_proj", x_BTD), "mlp_gate");
+  const Value up = ops::Name(project(".up_proj", x_BTD), "mlp_up");
   const Value hidden = Constrain(ops::Mul(Silu(gate), up),
                                  {"activation_batch", "activation_length", "activation_mlp"});
-  const Value out = Constrain(Linear(hidden, down_DF, options),
+  const Value out = Constrain(project(".down_proj", hidden),
                               {"activation_batch", "activation_norm_length", "activation_embed"},
                               {"activation_batch", "activation_length", "activation_embed"});
   return ops::Name(out, "mlp_out");

@@ -114,15 +114,30 @@ MW_VECTORIZED void Scale(float stddev, const Halves& radii, const Halves& cosine
   }
 }
 
-// stddev times the standard normal numbers of the blocks from `block` on.
-void DrawPiece(uint64_t block, uint64_t name_hash, PhiloxKey key, float stddev,
+// bound times 2 u - 1 with a uniform u in [0, 1) for each word.
+MW_VECTORIZED void Spread(float bound, const Words& words, std::array<float, kPiece>& piece) {
+  for (size_t w = 0; w < kLanes; ++w) {
+    for (size_t i = 0; i < kBlocks; ++i) {
+      piece[kLanes * i + w] = bound * (static_cast<float>(words[w][i] >> 8) * 0x1p-23f - 1.0f);
+    }
+  }
+}
+
+// stddev times the standard normal numbers of the blocks from `block` on, or numbers spread
+// evenly over -bound … bound.
+void DrawPiece(const nn::Init& init, uint64_t block, uint64_t name_hash, PhiloxKey key,
                std::array<float, kPiece>& piece) {
+  const auto scale = static_cast<float>(init.scale);
   Words words;
   PhiloxBlocks(block, name_hash, key, words);
+  if (init.kind == nn::Init::Kind::kUniform) {
+    Spread(scale, words, piece);
+    return;
+  }
   Halves radii, cosines, sines;
   Radii(words, radii);
   CosinesAndSines(words, cosines, sines);
-  Scale(stddev, radii, cosines, sines, piece);
+  Scale(scale, radii, cosines, sines, piece);
 }
 
 }  // namespace
@@ -134,15 +149,14 @@ void FillRandom(const nn::Init& init, uint64_t seed, std::string_view hf_name, u
   const size_t count = out.size() / element;
   const PhiloxKey key = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
   const uint64_t name_hash = HashName(hf_name);
-  const float stddev = static_cast<float>(init.stddev);
   std::array<float, kPiece> piece;
   piece.fill(init.kind == nn::Init::Kind::kOnes ? 1.0f : 0.0f);
   for (size_t done = 0; done < count;) {
     size_t begin = 0;
-    if (init.kind == nn::Init::Kind::kNormal) {
+    if (init.kind == nn::Init::Kind::kNormal || init.kind == nn::Init::Kind::kUniform) {
       const uint64_t index = first + done;
       begin = index % kLanes;
-      DrawPiece(index / kLanes, name_hash, key, stddev, piece);
+      DrawPiece(init, index / kLanes, name_hash, key, piece);
     }
     const size_t size = std::min(kPiece - begin, count - done);
     HostTensor::View(DType::kF32, {static_cast<int64_t>(size)},

@@ -16,9 +16,9 @@ namespace mw::train {
 // drawn with `seed`.
 //
 // A normal element is stddev times a normal number (Box, Muller 1958) from the Philox
-// block element / 4 with the counter's upper words from a hash of the name: the same
-// whatever the stacking, sharding and number of threads. Other dtypes are the rounded
-// f32 values.
+// block element / 4 with the counter's upper words from a hash of the name, a uniform one
+// comes from word element % 4 of that block: the same whatever the stacking, sharding and
+// number of threads. Other dtypes are the rounded f32 values.
 //
 // REQUIRES: `out` has whole elements of `dtype` (f32, bf16 or f16).
 void FillRandom(const nn::Init& init, uint64_t seed, std::string_view hf_name, uint64_t first,
