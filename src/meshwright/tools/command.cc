@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+
 #include "meshwright/base/excerpt.h"
 #include "meshwright/tools/print.h"
 
@@ -12,6 +14,16 @@ namespace {
 constexpr size_t kMostNoteBytes = 16384;
 
 }  // namespace
+
+void ModelFlags::Define(CLI::App& app, bool required, const std::string& help) {
+  app.add_option("--model", model, help)->required(required)->option_text("MODEL");
+  app.add_option("--base", base, "base model of an adapter, where that names none that is here")
+      ->option_text("MODEL");
+}
+
+absl::StatusOr<train::OpenedModel> ModelFlags::Open() const {
+  return train::OpenModel(model, base);
+}
 
 void CommandContext::Note(std::string_view sentence) const {
   if (!flags.quiet) PrintError("meshwright: {}\n", Abridged(sentence, kMostNoteBytes));

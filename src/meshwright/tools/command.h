@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "meshwright/train/config.h"
 #include "meshwright/train/device_session.h"
+#include "meshwright/train/open_model.h"
 
 namespace CLI {
 class App;
@@ -21,7 +22,17 @@ namespace mw::tools {
 
 // What --model takes where a random model is one.
 inline constexpr const char* kModelHelp =
-    "HF folder, GGUF file, checkpoint or random:PRESET[:SEED]";
+    "HF folder, GGUF file, checkpoint, PEFT adapter or random:PRESET[:SEED]";
+
+// --model, and --base for an adapter.
+struct ModelFlags {
+  std::string model;
+  std::string base;
+
+  // `help` is --model's.
+  void Define(CLI::App& app, bool required = true, const std::string& help = kModelHelp);
+  absl::StatusOr<train::OpenedModel> Open() const;
+};
 
 // What every command takes.
 struct CommonFlags {

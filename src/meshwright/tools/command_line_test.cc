@@ -119,7 +119,10 @@ TEST_F(CommandLineTest, BadUsage) {
   ExpectBadInput(Sft("out", {"steps=-3"}), "steps");
   ExpectBadInput(Sft("out", {"gradient_accumulation_steps=999999999999"}),
                  "gradient_accumulation_steps is at most 33554432");
-  ExpectBadInput(Sft("out", {"lora.rank=3"}), "LoRA");
+  ExpectBadInput(Sft("out", {"enable_lora=true"}), "lora.rank");
+  ExpectBadInput(Sft("out", {"lora.alpha=8"}), "give their rank too");
+  ExpectBadInput(Sft("out", {"lora.rank=2", "lora.target_modules=q_prj"}), "\"q_proj\"");
+  ExpectBadInput(Sft("out", {"--base", "random:tiny-llama", "lora.rank=2"}), "is no adapter");
   ExpectBadInput(Sft("out", {"--mesh", "data=3"}), "batch_size");
   ExpectBadInput(Sft("out", {"--mesh", "data=2", "--device", "cpu:4"}), "has 2 devices");
   ExpectBadInput(Sft("out", {"--mesh", "data=2", "mesh=data=4"}), "contradict each other");

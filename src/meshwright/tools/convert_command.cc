@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/atomic_directory.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/train/adapter.h"
 #include "meshwright/train/export_model.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/open_model.h"
@@ -32,7 +32,8 @@ absl::Status CheckFree(const std::string& out, bool is_file) {
 }
 
 absl::StatusOr<DType> ChooseDType(const ConvertArgs& args, const train::OpenedModel& opened) {
-  if (args.dtype.empty()) return train::StoredDType(opened);
+  const bool adapter = opened.adapter && !args.merge;
+  if (args.dtype.empty()) return train::StoredDType(opened, adapter);
   const auto dtype = ParseDType(args.dtype);
   if (!dtype || (*dtype != DType::kF32 && *dtype != DType::kBF16 && *dtype != DType::kF16)) {
     return absl::InvalidArgumentError(
@@ -41,24 +42,40 @@ absl::StatusOr<DType> ChooseDType(const ConvertArgs& args, const train::OpenedMo
   return *dtype;
 }
 
+absl::Status CheckMerge(const ConvertArgs& args, const train::OpenedModel& opened, bool to_gguf) {
+  if (args.merge && !opened.adapter) {
+    return absl::InvalidArgumentError(
+        fmt::format("--merge puts an adapter into its base model, and {} is no adapter: leave it "
+                    "out",
+                    args.model));
+  }
+  if (to_gguf && opened.adapter && !args.merge) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} is an adapter, which a GGUF file does not hold: give --merge to write its "
+                    "base model with the adapter merged into it",
+                    args.model));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunConvert(const ConvertArgs& args, std::ostream& out) {
   const bool to_gguf = args.out.ends_with(".gguf");
   MW_RETURN_IF_ERROR(CheckFree(args.out, to_gguf));
-  MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model));
+  MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model, args.base));
   MW_RETURN_IF_ERROR(train::VerifyFiles(opened));
+  MW_RETURN_IF_ERROR(CheckMerge(args, opened, to_gguf));
   models::ModelOptions unstacked;
   unstacked.scan_layers = false;
   const std::vector<nn::ParamSpec> specs = opened.model->Params(unstacked);
-  MW_RETURN_IF_ERROR(train::CheckWeights(opened, specs));
-  std::map<std::string, const nn::ParamSpec*> spec_of;
-  for (const nn::ParamSpec& spec : specs) {
-    for (const std::string& name : spec.hf_names) spec_of.emplace(name, &spec);
-  }
-  const train::TensorReader read = [&](const std::string& name) {
-    return train::LoadTensor(opened, *spec_of.at(name), name);
-  };
+  models::LoraOptions lora;
+  MW_RETURN_IF_ERROR(train::TakeAdapter(opened, &lora));
+  unstacked.lora = lora;
+  const std::vector<nn::ParamSpec> all_specs = opened.model->Params(unstacked);
+  MW_RETURN_IF_ERROR(train::CheckWeights(opened, all_specs));
+  const train::TensorReader read =
+      args.merge ? train::MergedReader(opened, all_specs) : train::StoredReader(opened, all_specs);
   train::ExportOptions options;
   MW_ASSIGN_OR_RETURN(options.dtype, ChooseDType(args, opened));
   options.tokenizer_from = &opened;
@@ -68,7 +85,13 @@ absl::Status RunConvert(const ConvertArgs& args, std::ostream& out) {
     MW_ASSIGN_OR_RETURN(summary, train::ExportGguf(args.out, opened.config, specs, read, options));
   } else {
     MW_ASSIGN_OR_RETURN(const auto dir, io::AtomicDirectory::Create(args.out));
-    MW_ASSIGN_OR_RETURN(summary, train::ExportHf(dir->path(), opened.config, specs, read, options));
+    if (opened.adapter && !args.merge) {
+      MW_ASSIGN_OR_RETURN(
+          summary, train::ExportAdapter(dir->path(), opened, lora, all_specs, read, options));
+    } else {
+      MW_ASSIGN_OR_RETURN(summary,
+                          train::ExportHf(dir->path(), opened.config, specs, read, options));
+    }
     MW_RETURN_IF_ERROR(dir->Publish());
   }
   if (args.json) {

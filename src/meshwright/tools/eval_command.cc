@@ -20,7 +20,7 @@ namespace {
 class EvalCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", model_, kModelHelp)->required()->option_text("MODEL");
+    model_.Define(app);
     app.add_option("--data", data_, "JSONL file; may be given several times")
         ->required()
         ->allow_extra_args(false)
@@ -28,7 +28,7 @@ class EvalCommand : public Command {
   }
 
   absl::Status Run(const CommandContext& context) override {
-    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
+    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, model_.Open());
     MW_RETURN_IF_ERROR(train::VerifyFiles(model));
     train::TrainConfig config = context.config;
     if (const std::string note = config.AdaptTo(model.config); !note.empty()) context.Note(note);
@@ -55,7 +55,7 @@ class EvalCommand : public Command {
   }
 
  private:
-  std::string model_;
+  ModelFlags model_;
   std::vector<std::string> data_;
 };
 

@@ -149,7 +149,7 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   if (args.prompt.empty() == args.chat_file.empty()) {
     return absl::InvalidArgumentError("generate needs one of --prompt TEXT and --chat FILE");
   }
-  MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model));
+  MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model, args.base));
   MW_RETURN_IF_ERROR(train::VerifyFiles(opened));
   MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, train::LoadTokenizer(opened));
   MW_ASSIGN_OR_RETURN(const Prompt prompt, MakePrompt(args, opened, tokenizer));
@@ -159,13 +159,15 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   // doubles the time of a step; without it compiling takes longer, once.
   options.model.scan_layers = false;
   options.model.compute_dtype = args.compute_dtype;
+  options.model.lora = args.lora;
+  MW_RETURN_IF_ERROR(train::TakeAdapter(opened, &options.model.lora));
   options.weight_dtype = args.weight_dtype;
   options.cache_dtype = args.compute_dtype;
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Sampler> sampler,
                       train::Sampler::Create(client, cache, opened.model.get(), options));
   MW_ASSIGN_OR_RETURN(
       std::vector<HostTensor> tensors,
-      train::LoadParams(opened, opened.model->Params(options.model), args.weight_dtype));
+      train::LoadParams(opened, opened.model->Params(options.model), args.weight_dtype, args.seed));
   MW_ASSIGN_OR_RETURN(const std::vector<runtime::Buffer> params,
                       train::UploadParams(*client, std::move(tensors)));
 

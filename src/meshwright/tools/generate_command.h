@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "meshwright/core/dtype.h"
+#include "meshwright/models/lora.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/executable_cache.h"
 
@@ -17,6 +18,8 @@ namespace mw::tools {
 
 struct GenerateArgs {
   std::string model;
+  std::string base;          // see train::OpenModel
+  models::LoraOptions lora;  // an adapter's own, or rank 0
   // One of them: a text to continue, or a file with a JSON array of messages (or an object
   // that has it as "messages").
   std::string prompt;

@@ -58,7 +58,7 @@ absl::StatusOr<compile::Program> BuildForward(const models::Model& model,
 class InspectForwardCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", model_, kModelHelp)->required()->option_text("MODEL");
+    model_.Define(app);
     app.add_option("--batch", batch_,
                    "safetensors: tokens, optionally targets and loss_mask, each [rows, tokens]")
         ->required()
@@ -68,16 +68,18 @@ class InspectForwardCommand : public Command {
 
   absl::Status Run(const CommandContext& context) override {
     MW_RETURN_IF_ERROR(RequireOneDevice(context, "inspect forward"));
-    const models::ModelOptions& options = context.config.engine.model;
-    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
+    models::ModelOptions options = context.config.engine.model;
+    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, model_.Open());
     MW_RETURN_IF_ERROR(train::VerifyFiles(model));
+    MW_RETURN_IF_ERROR(train::TakeAdapter(model, &options.lora));
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,
                         train::ReadBatchFile(batch_, model.config, /*require_targets=*/false));
     const std::string folder = std::filesystem::absolute(out_).parent_path().string();
     MW_RETURN_IF_ERROR(train::CheckWritable(folder));
     MW_ASSIGN_OR_RETURN(
         std::vector<HostTensor> params,
-        train::LoadParams(model, model.model->Params(options), context.config.engine.weight_dtype));
+        train::LoadParams(model, model.model->Params(options), context.config.engine.weight_dtype,
+                          context.config.data.seed));
     const data::Batch& batch = file.batch;
     MW_ASSIGN_OR_RETURN(const compile::Program program,
                         BuildForward(*model.model, options, context.config.engine.weight_dtype,
@@ -114,7 +116,7 @@ class InspectForwardCommand : public Command {
   }
 
  private:
-  std::string model_;
+  ModelFlags model_;
   std::string batch_;
   std::string out_;
 };

@@ -15,6 +15,7 @@
 #include "meshwright/io/safetensors.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/print.h"
+#include "meshwright/train/adapter.h"
 #include "meshwright/train/batch_file.h"
 #include "meshwright/train/export_model.h"
 #include "meshwright/train/hf_tensors.h"
@@ -26,7 +27,7 @@ namespace {
 
 // The flags that both share and what they open.
 struct BatchRun {
-  std::string model_name;
+  ModelFlags model_flags;
   std::string batch_path;
   std::string out;
   std::string loss;
@@ -37,7 +38,7 @@ struct BatchRun {
   std::vector<data::Batch> batches;
 
   void Define(CLI::App& app, const char* out_help, const char* out_text) {
-    app.add_option("--model", model_name, kModelHelp)->required()->option_text("MODEL");
+    model_flags.Define(app);
     app.add_option("--batch", batch_path,
                    "safetensors: tokens, targets (s32) and loss_mask (f32), each [rows, tokens]")
         ->required()
@@ -56,8 +57,9 @@ struct BatchRun {
       MW_RETURN_IF_ERROR(config.Finish());
     }
     config.engine.on_notice = [&context](std::string_view sentence) { context.Note(sentence); };
-    MW_ASSIGN_OR_RETURN(model, train::OpenModel(model_name));
+    MW_ASSIGN_OR_RETURN(model, model_flags.Open());
     MW_RETURN_IF_ERROR(train::VerifyFiles(model));
+    MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,
                         train::ReadBatchFile(batch_path, model.config, /*require_targets=*/true));
     MW_ASSIGN_OR_RETURN(const std::vector<int64_t> rows,
@@ -119,7 +121,9 @@ class InspectGradCommand : public Command {
 class InspectStepCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    run_.Define(app, "folder to write the weights to, in Hugging Face's format", "DIR");
+    run_.Define(app,
+                "folder to write the weights (of adapters: those) to, in Hugging Face's format",
+                "DIR");
     app.add_option("--steps", steps_, "updates to make; also steps= where that is not given")
         ->option_text("N");
   }
@@ -168,9 +172,10 @@ class InspectStepCommand : public Command {
                         io::AtomicDirectory::Create(run_.out));
     train::ExportOptions options;
     options.tokenizer_from = &run_.model;
-    MW_RETURN_IF_ERROR(
-        train::ExportHf(folder->path(), run_.model.config, engine.params(), params, options)
-            .status());
+    MW_RETURN_IF_ERROR(train::ExportTrained(folder->path(), run_.model,
+                                            run_.config.engine.model.lora, engine.params(), params,
+                                            options)
+                           .status());
     return folder->Publish();
   }
 

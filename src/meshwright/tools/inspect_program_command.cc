@@ -127,7 +127,7 @@ void PrintMemory(const compile::Program& program, const runtime::CompiledMemoryS
 class InspectProgramCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", model_, kModelHelp)->required()->option_text("MODEL");
+    model_.Define(app);
     app.add_option("--kernel", kernel_, "first, accum, update, batched, train_step or eval")
         ->option_text("NAME");
     app.add_option("--format", format_,
@@ -141,8 +141,9 @@ class InspectProgramCommand : public Command {
     if (kernel_.ends_with(kSuffix)) kernel_.resize(kernel_.size() - kSuffix.size());
     MW_RETURN_IF_ERROR(CheckName("--kernel", kernel_, kKernels));
     MW_RETURN_IF_ERROR(CheckName("--format", format_, kFormats));
-    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(model_));
+    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, model_.Open());
     train::TrainConfig config = context.config;
+    MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
     config.AdaptTo(model.config);
     MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config, config.data.max_target_length));
     std::set<std::string> notes;
@@ -192,7 +193,7 @@ class InspectProgramCommand : public Command {
     return train::BuildUpdateKernel(model, config.engine);
   }
 
-  std::string model_;
+  ModelFlags model_;
   std::string kernel_ = "first";
   std::string format_ = "stablehlo";
 };

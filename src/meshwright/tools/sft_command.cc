@@ -117,9 +117,8 @@ class PeriodicSink : public train::MetricSink {
 class SftCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", options_.model,
-                   std::string(kModelHelp) + "; with --resume the run's own where it is left out")
-        ->option_text("MODEL");
+    model_.Define(app, /*required=*/false,
+                  std::string(kModelHelp) + "; with --resume the run's own where it is left out");
     app.add_option("--data", options_.data, "JSONL file; may be given several times")
         ->required()
         ->allow_extra_args(false)
@@ -135,6 +134,8 @@ class SftCommand : public Command {
   }
 
   absl::Status Run(const CommandContext& context) override {
+    options_.model = model_.model;
+    options_.base = model_.base;
     if (options_.model.empty() && !options_.resume) {
       return absl::InvalidArgumentError("--model is required where no run is resumed");
     }
@@ -183,6 +184,7 @@ class SftCommand : public Command {
   }
 
  private:
+  ModelFlags model_;
   train::SftOptions options_;
 };
 

@@ -18,7 +18,7 @@ namespace {
 class GenerateCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", args_.model, kModelHelp)->required()->option_text("MODEL");
+    model_.Define(app);
     app.add_option("--prompt", args_.prompt, "text to continue")->option_text("TEXT");
     app.add_option("--chat", args_.chat_file, "file with a JSON array of messages to answer")
         ->option_text("FILE");
@@ -35,8 +35,11 @@ class GenerateCommand : public Command {
     args_.top_p = config.generation.top_p;
     args_.seed = config.data.seed;
     args_.chat_template = config.chat_template;
+    args_.lora = config.engine.model.lora;
     args_.compute_dtype = config.engine.model.compute_dtype;
     args_.weight_dtype = config.engine.weight_dtype;
+    args_.model = model_.model;
+    args_.base = model_.base;
     args_.json = context.flags.json;
     args_.stream = !args_.json && args_.num_samples == 1 && isatty(STDOUT_FILENO) == 1;
     if (args_.num_samples < 1) {
@@ -48,15 +51,14 @@ class GenerateCommand : public Command {
   }
 
  private:
+  ModelFlags model_;
   GenerateArgs args_;
 };
 
 class TokenizeCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", args_.model, "HF folder, GGUF file or checkpoint")
-        ->required()
-        ->option_text("MODEL");
+    model_.Define(app, /*required=*/true, "HF folder, GGUF file, checkpoint or PEFT adapter");
     app.add_flag("--decode", args_.decode, "lines are JSON arrays of ids; print their text");
     app.add_flag_callback(
         "--no-special-tokens", [this] { args_.add_special_tokens = false; },
@@ -64,31 +66,38 @@ class TokenizeCommand : public Command {
   }
   SharedFlags Uses() const override { return {.settings = false, .device = false}; }
   absl::Status Run(const CommandContext& context) override {
+    args_.model = model_.model;
+    args_.base = model_.base;
     args_.json = context.flags.json;
     return RunTokenize(args_, std::cin, std::cout);
   }
 
  private:
+  ModelFlags model_;
   TokenizeArgs args_;
 };
 
 class ConvertCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    app.add_option("--model", args_.model, kModelHelp)->required()->option_text("MODEL");
+    model_.Define(app);
     app.add_option("--out", args_.out, "folder, or file whose name ends in .gguf")
         ->required()
         ->option_text("DIR|FILE.gguf");
+    app.add_flag("--merge", args_.merge, "merge an adapter into its base model");
     app.add_option("--dtype", args_.dtype, "f32, bf16 or f16; else the narrowest that is exact")
         ->option_text("DTYPE");
   }
   SharedFlags Uses() const override { return {.settings = false, .device = false}; }
   absl::Status Run(const CommandContext& context) override {
+    args_.model = model_.model;
+    args_.base = model_.base;
     args_.json = context.flags.json;
     return RunConvert(args_, std::cout);
   }
 
  private:
+  ModelFlags model_;
   ConvertArgs args_;
 };
 

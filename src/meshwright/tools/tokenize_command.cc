@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<int32_t>> ParseIds(const std::string& line, int64_t n
 }  // namespace
 
 absl::Status RunTokenize(const TokenizeArgs& args, std::istream& in, std::ostream& out) {
-  MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model));
+  MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model, args.base));
   MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, train::LoadTokenizer(opened));
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {

@@ -12,6 +12,7 @@ namespace mw::tools {
 
 struct TokenizeArgs {
   std::string model;
+  std::string base = {};           // see train::OpenModel
   bool decode = false;             // lines are JSON arrays of ids, output is text
   bool json = false;               // with `decode`: each text as a JSON string
   bool add_special_tokens = true;  // what the tokenizer puts around a text

@@ -123,6 +123,15 @@ std::vector<ConfigField> MakeFields() {
           "none, full, minimal, save_dot_except_mlp or names:a,b: what the backward pass keeps"),
       MW_FIELD("scan_layers", engine.model.scan_layers,
                "one loop over layers instead of a copy of the program for each"),
+      MW_FIELD("lora.rank", engine.model.lora.rank,
+               "of the adapters that are trained in place of the model; 0 = train the model"),
+      MW_FIELD("lora.alpha", engine.model.lora.alpha,
+               "adapters count alpha / rank, or alpha / sqrt(rank) with lora.use_rslora"),
+      MW_FIELD("lora.target_modules", engine.model.lora.target_modules,
+               "which linear layers get an adapter: all-linear, or of q_proj, k_proj, v_proj, "
+               "o_proj, gate_proj, up_proj and down_proj those named, as q_proj,v_proj"),
+      MW_FIELD("lora.use_rslora", engine.model.lora.use_rslora, "rank-stabilized adapters"),
+
       MW_FIELD("max_inflight_computations", engine.max_inflight_computations,
                "computations that may be under way on the device"),
 
@@ -177,7 +186,6 @@ const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
   static const auto* keys = [] {
     auto* map = new std::map<std::string, std::string, std::less<>>;
     const std::pair<const char*, std::vector<const char*>> features[] = {
-        {"LoRA", {"lora.rank", "lora.alpha", "lora.target_modules"}},
         {"kernels of its own", {"kernels"}},
         {"reinforcement learning",
          {"num_generations",   "num_iterations",      "prompts_per_step", "loss.algorithm",
@@ -206,6 +214,20 @@ const ConfigField* FindField(std::string_view key) {
     if (field.key == key) return &field;
   }
   return nullptr;
+}
+
+// For a key like another program's enable_lora: the keys of the group that it names.
+std::string GroupNote(std::string_view key, const std::vector<std::string>& known) {
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const std::string& name : known) {
+    const size_t dot = name.find('.');
+    if (dot != std::string::npos) groups[name.substr(0, dot)].push_back(name);
+  }
+  for (const auto& [group, names] : groups) {
+    if (key.find(group) == std::string_view::npos) continue;
+    return fmt::format("; keys of {} are {}", group, fmt::join(names, ", "));
+  }
+  return "";
 }
 
 template <typename T>
@@ -384,11 +406,28 @@ absl::Status TrainConfig::Finish() {
           fmt::format("{} must be f32 or bf16, not {}", key, DTypeName(dtype)));
     }
   }
+  MW_RETURN_IF_ERROR(CheckLoraKeys());
   engine.schedule.total_steps = steps;
   MW_RETURN_IF_ERROR(generation.Validate());
   MW_RETURN_IF_ERROR(data.Validate());
   MW_RETURN_IF_ERROR(engine.Validate());
   return CheckOptimizerKeys(*this);
+}
+
+absl::Status TrainConfig::CheckLoraKeys() const {
+  const models::LoraOptions& lora = engine.model.lora;
+  const models::LoraOptions usual;
+  // A file that a run wrote names them all.
+  const bool has_rank = given.contains("lora.rank");
+  const auto without_rank = [&](const char* key, bool differs) -> absl::Status {
+    if (lora.enabled() || !given.contains(key) || (has_rank && !differs)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        fmt::format("{} does nothing without adapters: give their rank too, as lora.rank=16", key));
+  };
+  MW_RETURN_IF_ERROR(without_rank("lora.alpha", lora.alpha != usual.alpha));
+  MW_RETURN_IF_ERROR(
+      without_rank("lora.target_modules", lora.target_modules != usual.target_modules));
+  return without_rank("lora.use_rslora", lora.use_rslora);
 }
 
 std::string TrainConfig::AdaptTo(const models::ModelConfig& model) {
@@ -432,8 +471,9 @@ absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::stri
           fmt::format("{}: {} has no value of its own but the keys {}: give one of them", source,
                       key, fmt::join(group, ", ")));
     }
-    return absl::NotFoundError(
-        fmt::format("{}: unknown key '{}'{}", source, Excerpt(key), NearestNote(key, known)));
+    std::string note = NearestNote(key, known);
+    if (note.empty()) note = GroupNote(key, known);
+    return absl::NotFoundError(fmt::format("{}: unknown key '{}'{}", source, Excerpt(key), note));
   }
   static const auto* const defaults = new TrainConfig();
   const bool may_be_empty = ConfigValue(*defaults, *field).empty();

@@ -64,6 +64,10 @@ struct TrainConfig {
   std::string AdaptTo(const models::ModelConfig& model);
 
   data::DatasetOptions dataset_options() const;
+
+ private:
+  // Those of adapters without adapters.
+  absl::Status CheckLoraKeys() const;
 };
 
 // The place of a setting.

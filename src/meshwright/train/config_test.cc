@@ -94,8 +94,35 @@ TEST(ConfigTest, UnknownKeyNamesTheNearest) {
   EXPECT_THAT(std::string(yaml.message()), HasSubstr("loss.z_loss"));
 }
 
+TEST(ConfigTest, AnothersNameForAGroupNamesItsKeys) {
+  const absl::Status status = SettingError("enable_lora=true");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("unknown key 'enable_lora'; keys of lora are lora.rank, lora.alpha"));
+}
+
+TEST(ConfigTest, LoraKeysDoNothingWithoutARank) {
+  for (const char* key : {"lora.alpha", "lora.target_modules", "lora.use_rslora"}) {
+    const char* const value = key == std::string("lora.alpha")            ? "16"
+                              : key == std::string("lora.target_modules") ? "all-linear"
+                                                                          : "true";
+    const std::string setting = std::string(key) + "=" + value;
+    const absl::Status status = SettingError(setting);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << setting;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(key) + " does nothing"));
+    EXPECT_TRUE(LoadConfig("", {setting, "lora.rank=4"}).ok()) << setting;
+  }
+  // A run's config.yaml names every key.
+  TrainConfig config;
+  ASSERT_TRUE(ApplyConfigYaml(config, ConfigToYaml(TrainConfig()), "config.yaml").ok());
+  EXPECT_TRUE(config.Finish().ok());
+  EXPECT_FALSE(LoadConfig("", {"lora.rank=0", "lora.alpha=8"}).ok());
+  EXPECT_EQ(LoadConfig("", {"lora.rank=4", "lora.target_modules=q_porj"}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
 TEST(ConfigTest, KeysOfLaterFeaturesAreErrors) {
-  for (const char* setting : {"lora.rank=8", "kernels=off", "loss.kl_coef=0.1", "loss.name=grpo",
+  for (const char* setting : {"kernels=off", "loss.kl_coef=0.1", "loss.name=grpo",
                               "advantage.mode=std", "loss.name=dpo"}) {
     EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kUnimplemented)
         << setting << ": " << SettingError(setting);

@@ -30,7 +30,26 @@ absl::Status CheckDType(DType dtype) {
       "cannot export weights as {}; weight dtypes are f32, bf16 and f16", DTypeName(dtype)));
 }
 
-// A reader of the parts of `params`, which holds each until it is read.
+// The format's number of the type that most tensors have.
+// Source: llama.cpp, include/llama.h, enum llama_ftype.
+uint32_t GgufFileType(DType dtype) {
+  return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 32;
+}
+
+// Says that there is no tokenizer, without which llama.cpp does not load a file, and keeps
+// the ids that the tokenizer's keys would hold.
+// Source: llama.cpp, src/llama-vocab.cpp, LLAMA_VOCAB_TYPE_NONE.
+void AddNoTokenizer(const models::ModelConfig& config, io::GgufMetadata& metadata) {
+  metadata.Set("tokenizer.ggml.model", io::GgufValue::String("none"));
+  const auto set_id = [&](const char* key, const std::vector<int64_t>& ids) {
+    if (!ids.empty()) metadata.Set(key, io::GgufValue::U32(static_cast<uint32_t>(ids.front())));
+  };
+  set_id("tokenizer.ggml.bos_token_id", config.bos_token_ids);
+  set_id("tokenizer.ggml.eos_token_id", config.eos_token_ids);
+}
+
+}  // namespace
+
 absl::StatusOr<TensorReader> ReaderOf(const std::vector<nn::ParamSpec>& specs,
                                       std::vector<HostTensor> params) {
   if (params.size() != specs.size()) {
@@ -68,26 +87,6 @@ absl::StatusOr<HostTensor> ReadPart(const TensorReader& read, const std::string&
   }
   return tensor;
 }
-
-// The format's number of the type that most tensors have.
-// Source: llama.cpp, include/llama.h, enum llama_ftype.
-uint32_t GgufFileType(DType dtype) {
-  return dtype == DType::kF32 ? 0 : dtype == DType::kF16 ? 1 : 32;
-}
-
-// Says that there is no tokenizer, without which llama.cpp does not load a file, and keeps
-// the ids that the tokenizer's keys would hold.
-// Source: llama.cpp, src/llama-vocab.cpp, LLAMA_VOCAB_TYPE_NONE.
-void AddNoTokenizer(const models::ModelConfig& config, io::GgufMetadata& metadata) {
-  metadata.Set("tokenizer.ggml.model", io::GgufValue::String("none"));
-  const auto set_id = [&](const char* key, const std::vector<int64_t>& ids) {
-    if (!ids.empty()) metadata.Set(key, io::GgufValue::U32(static_cast<uint32_t>(ids.front())));
-  };
-  set_id("tokenizer.ggml.bos_token_id", config.bos_token_ids);
-  set_id("tokenizer.ggml.eos_token_id", config.eos_token_ids);
-}
-
-}  // namespace
 
 absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::ModelConfig& config,
                                        const std::vector<nn::ParamSpec>& specs,

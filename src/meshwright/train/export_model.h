@@ -33,6 +33,15 @@ struct ExportSummary {
 // each, in the order of the file.
 using TensorReader = std::function<absl::StatusOr<HostTensor>(const std::string& hf_name)>;
 
+// A reader of the parts of `params`, each of which it holds until it is read, once.
+// Errors: InvalidArgument when they do not fit `specs`.
+absl::StatusOr<TensorReader> ReaderOf(const std::vector<nn::ParamSpec>& specs,
+                                      std::vector<HostTensor> params);
+
+// What `read` gives for a tensor. Errors: its own; InvalidArgument for other dims.
+absl::StatusOr<HostTensor> ReadPart(const TensorReader& read, const std::string& hf_name,
+                                    const Dims& dims);
+
 // Writes config.json, model.safetensors (shards with an index above
 // max_shard_bytes) and the tokenizer's files into the folder `dir`, which exists:
 // an AtomicDirectory's path, so that the model appears complete or not at all.

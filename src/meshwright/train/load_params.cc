@@ -1,6 +1,7 @@
 #include "meshwright/train/load_params.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -23,6 +24,7 @@ namespace {
 
 // A tensor of the model in the file.
 struct Stored {
+  const io::TensorSource* source;
   std::string name;
   int64_t permuted_heads = 0;  // 0 = rows are in Hugging Face's order
 };
@@ -31,15 +33,24 @@ bool IsLoadable(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-absl::StatusOr<Stored> FindStored(const OpenedModel& opened, const std::string& hf_name) {
-  if (opened.kind != OpenedModel::Kind::kGguf) return Stored{hf_name, 0};
+// The file that has the parameter; null for one that is drawn.
+const io::TensorSource* SourceOf(const OpenedModel& opened, const nn::ParamSpec& spec) {
+  if (!spec.adapter) return opened.weights.get();
+  return opened.adapter ? opened.adapter->weights.get() : nullptr;
+}
+
+// REQUIRES: SourceOf is not null.
+absl::StatusOr<Stored> FindStored(const OpenedModel& opened, const nn::ParamSpec& spec,
+                                  const std::string& hf_name) {
+  const io::TensorSource* source = SourceOf(opened, spec);
+  if (spec.adapter || opened.kind != OpenedModel::Kind::kGguf) return Stored{source, hf_name, 0};
   MW_ASSIGN_OR_RETURN(const models::Family* family, models::FindFamily(opened.config.family));
   auto mapped = models::HfToGguf(*family, opened.config, hf_name);
   if (!mapped) {
     return absl::InvalidArgumentError(
         fmt::format("{}: GGUF has no name for the tensor \"{}\"", opened.path, hf_name));
   }
-  return Stored{std::move(mapped->name), mapped->permuted_heads};
+  return Stored{source, std::move(mapped->name), mapped->permuted_heads};
 }
 
 // The Hugging Face name of a tensor of the file; nullopt for one that is none.
@@ -57,9 +68,8 @@ bool IsDerived(const OpenedModel& opened, std::string_view stored_name) {
   return stored_name.ends_with(".rotary_emb.inv_freq");
 }
 
-absl::Status Wrong(const OpenedModel& opened, std::string_view tensor, std::string_view problem) {
-  return absl::InvalidArgumentError(
-      fmt::format("{}: tensor \"{}\" {}", opened.path, tensor, problem));
+absl::Status Wrong(std::string_view path, std::string_view tensor, std::string_view problem) {
+  return absl::InvalidArgumentError(fmt::format("{}: tensor \"{}\" {}", path, tensor, problem));
 }
 
 // A head stored beside the embeddings that the config ties it to.
@@ -74,7 +84,7 @@ absl::Status CheckTiedHead(const OpenedModel& opened, const std::string& head,
   if (a.dims() == b.dims() && std::memcmp(a.bytes(), b.bytes(), a.num_bytes()) == 0) {
     return absl::OkStatus();
   }
-  return Wrong(opened, head,
+  return Wrong(opened.path, head,
                fmt::format("differs from \"{}\", although config.json ties them "
                            "(tie_word_embeddings true); set it to false to keep both, or remove "
                            "the head",
@@ -82,9 +92,9 @@ absl::Status CheckTiedHead(const OpenedModel& opened, const std::string& head,
 }
 
 // Reads a tensor into `out`, rows in Hugging Face's order.
-absl::Status ReadTensor(const OpenedModel& opened, const Stored& stored, const Dims& dims,
-                        DType dtype, std::span<std::byte> out) {
-  MW_RETURN_IF_ERROR(opened.weights->ReadInto(stored.name, dtype, out));
+absl::Status ReadTensor(const Stored& stored, const Dims& dims, DType dtype,
+                        std::span<std::byte> out) {
+  MW_RETURN_IF_ERROR(stored.source->ReadInto(stored.name, dtype, out));
   if (stored.permuted_heads == 0) return absl::OkStatus();
   MW_ASSIGN_OR_RETURN(
       const HostTensor ordered,
@@ -124,11 +134,17 @@ std::span<std::byte> PartBytes(HostTensor& param, const nn::ParamSpec& spec, siz
   return {param.mutable_bytes() + part * bytes, bytes};
 }
 
+uint64_t SeedOf(const OpenedModel& opened, const nn::ParamSpec& spec, uint64_t adapter_seed) {
+  return spec.adapter ? adapter_seed : opened.random_seed;
+}
+
+// The parameters that no file has.
 void DrawParams(const OpenedModel& opened, const std::vector<nn::ParamSpec>& specs, DType dtype,
-                std::vector<HostTensor>& params) {
+                uint64_t adapter_seed, std::vector<HostTensor>& params) {
   constexpr int64_t kPieceElements = 1 << 20;
   std::vector<Piece> pieces;
   for (size_t i = 0; i < specs.size(); ++i) {
+    if (SourceOf(opened, specs[i]) != nullptr) continue;
     params[i] = HostTensor::Empty(dtype, specs[i].dims);
     const int64_t size = NumElements(HfDims(specs[i]));
     for (size_t part = 0; part < specs[i].hf_names.size(); ++part) {
@@ -141,12 +157,46 @@ void DrawParams(const OpenedModel& opened, const std::vector<nn::ParamSpec>& spe
   ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t index) {
     const Piece& piece = pieces[static_cast<size_t>(index)];
     const nn::ParamSpec& spec = specs[piece.param];
-    FillRandom(spec.init, opened.random_seed, spec.hf_names[piece.part],
+    FillRandom(spec.init, SeedOf(opened, spec, adapter_seed), spec.hf_names[piece.part],
                static_cast<uint64_t>(piece.first), dtype,
                PartBytes(params[piece.param], spec, piece.part)
                    .subspan(static_cast<size_t>(piece.first) * element,
                             static_cast<size_t>(piece.count) * element));
   });
+}
+
+// Names of stored tensors by those of Hugging Face.
+using StoredNames = std::map<std::string, std::string, std::less<>>;
+
+absl::Status CheckStored(const OpenedModel& opened, const nn::ParamSpec& spec,
+                         StoredNames& stored_of) {
+  const Dims dims = HfDims(spec);
+  for (const std::string& hf_name : spec.hf_names) {
+    MW_ASSIGN_OR_RETURN(const Stored stored, FindStored(opened, spec, hf_name));
+    const auto wrong = [&](std::string_view problem) {
+      return Wrong(stored.source->path(), stored.name, problem);
+    };
+    if (!stored.source->Contains(stored.name)) {
+      return wrong(
+          hf_name == "lm_head.weight"
+              ? "is missing; set tie_word_embeddings to true in config.json if the head is the "
+                "embedding table"
+              : fmt::format("is missing; the {} needs it as {}",
+                            spec.adapter ? "adapter" : opened.config.family + " model",
+                            DimsToString(dims)));
+    }
+    MW_ASSIGN_OR_RETURN(const io::TensorInfo info, stored.source->info(stored.name));
+    if (info.dims != dims) {
+      return wrong(fmt::format("is {}, the config asks for {}", DimsToString(info.dims),
+                               DimsToString(dims)));
+    }
+    if (!IsFloat(info.dtype)) {
+      return wrong(
+          fmt::format("is stored as {}; weights are floating-point numbers", info.stored_as));
+    }
+    stored_of.emplace(hf_name, stored.name);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -156,36 +206,22 @@ Dims HfDims(const nn::ParamSpec& spec) {
 }
 
 absl::Status CheckWeights(const OpenedModel& opened, const std::vector<nn::ParamSpec>& specs) {
-  if (opened.weights == nullptr) return absl::OkStatus();
-  const io::TensorSource& weights = *opened.weights;
-  std::map<std::string, std::string, std::less<>> stored_of;  // by Hugging Face name
+  StoredNames stored_of;
   for (const nn::ParamSpec& spec : specs) {
-    const Dims dims = HfDims(spec);
-    for (const std::string& hf_name : spec.hf_names) {
-      MW_ASSIGN_OR_RETURN(const Stored stored, FindStored(opened, hf_name));
-      if (!weights.Contains(stored.name)) {
-        return Wrong(opened, stored.name,
-                     hf_name == "lm_head.weight"
-                         ? "is missing; set tie_word_embeddings to true in config.json if the "
-                           "head is the embedding table"
-                         : fmt::format("is missing; the {} model needs it as {}",
-                                       opened.config.family, DimsToString(dims)));
-      }
-      MW_ASSIGN_OR_RETURN(const io::TensorInfo info, weights.info(stored.name));
-      if (info.dims != dims) {
-        return Wrong(opened, stored.name,
-                     fmt::format("is {}, the config asks for {}", DimsToString(info.dims),
-                                 DimsToString(dims)));
-      }
-      if (!IsFloat(info.dtype)) {
-        return Wrong(
-            opened, stored.name,
-            fmt::format("is stored as {}; weights are floating-point numbers", info.stored_as));
-      }
-      stored_of.emplace(hf_name, stored.name);
+    if (SourceOf(opened, spec) == nullptr) continue;
+    MW_RETURN_IF_ERROR(CheckStored(opened, spec, stored_of));
+  }
+  if (opened.adapter) {
+    for (const std::string& name : opened.adapter->weights->names()) {
+      if (stored_of.contains(name)) continue;
+      return Wrong(opened.adapter->weights->path(), name,
+                   fmt::format("is none of adapters of {} for a {} model of {} layers",
+                               fmt::join(opened.adapter->lora.Targets(), ", "),
+                               opened.config.family, opened.config.num_layers));
     }
   }
-  for (const std::string& name : weights.names()) {
+  if (opened.weights == nullptr) return absl::OkStatus();
+  for (const std::string& name : opened.weights->names()) {
     MW_ASSIGN_OR_RETURN(const std::optional<std::string> hf_name, HfNameOf(opened, name));
     if ((hf_name && stored_of.contains(*hf_name)) || IsDerived(opened, name)) continue;
     const auto embedding = stored_of.find("model.embed_tokens.weight");
@@ -194,7 +230,7 @@ absl::Status CheckWeights(const OpenedModel& opened, const std::vector<nn::Param
       MW_RETURN_IF_ERROR(CheckTiedHead(opened, name, embedding->second));
       continue;
     }
-    return Wrong(opened, name,
+    return Wrong(opened.path, name,
                  fmt::format("is unknown to a {} model of {} layers; another architecture or a "
                              "wrong config?",
                              opened.config.family, opened.config.num_layers));
@@ -204,19 +240,17 @@ absl::Status CheckWeights(const OpenedModel& opened, const std::vector<nn::Param
 
 absl::StatusOr<std::vector<HostTensor>> LoadParams(const OpenedModel& opened,
                                                    const std::vector<nn::ParamSpec>& specs,
-                                                   DType dtype) {
+                                                   DType dtype, uint64_t adapter_seed) {
   if (!IsLoadable(dtype)) {
     return absl::InvalidArgumentError(fmt::format(
         "cannot load weights as {}; weight dtypes are f32, bf16 and f16", DTypeName(dtype)));
   }
   std::vector<HostTensor> params(specs.size());
-  if (opened.weights == nullptr) {
-    DrawParams(opened, specs, dtype, params);
-    return params;
-  }
   MW_RETURN_IF_ERROR(CheckWeights(opened, specs));
+  DrawParams(opened, specs, dtype, adapter_seed, params);
   std::vector<Piece> pieces;
   for (size_t i = 0; i < specs.size(); ++i) {
+    if (SourceOf(opened, specs[i]) == nullptr) continue;
     if (specs[i].stacked) params[i] = HostTensor::Empty(dtype, specs[i].dims);
     for (size_t part = 0; part < specs[i].hf_names.size(); ++part) pieces.push_back({i, part});
   }
@@ -226,41 +260,43 @@ absl::StatusOr<std::vector<HostTensor>> LoadParams(const OpenedModel& opened,
   MW_RETURN_IF_ERROR(RunPieces(pieces, [&](const Piece& piece) -> absl::Status {
     const nn::ParamSpec& spec = specs[piece.param];
     HostTensor& param = params[piece.param];
-    MW_ASSIGN_OR_RETURN(const Stored stored, FindStored(opened, spec.hf_names[piece.part]));
+    MW_ASSIGN_OR_RETURN(const Stored stored, FindStored(opened, spec, spec.hf_names[piece.part]));
     if (!spec.stacked) {
-      MW_ASSIGN_OR_RETURN(const io::TensorInfo info, opened.weights->info(stored.name));
+      MW_ASSIGN_OR_RETURN(const io::TensorInfo info, stored.source->info(stored.name));
       if (info.dtype == dtype && stored.permuted_heads == 0) {
-        MW_ASSIGN_OR_RETURN(param, opened.weights->Read(stored.name));
+        MW_ASSIGN_OR_RETURN(param, stored.source->Read(stored.name));
         return absl::OkStatus();
       }
       param = HostTensor::Empty(dtype, spec.dims);
     }
-    return ReadTensor(opened, stored, HfDims(spec), dtype, PartBytes(param, spec, piece.part));
+    return ReadTensor(stored, HfDims(spec), dtype, PartBytes(param, spec, piece.part));
   }));
   return params;
 }
 
 absl::StatusOr<HostTensor> LoadTensor(const OpenedModel& opened, const nn::ParamSpec& spec,
                                       const std::string& hf_name) {
-  if (opened.weights == nullptr) {
+  if (SourceOf(opened, spec) == nullptr) {
     HostTensor tensor = HostTensor::Empty(DType::kF32, HfDims(spec));
-    FillRandom(spec.init, opened.random_seed, hf_name, 0, DType::kF32,
+    FillRandom(spec.init, SeedOf(opened, spec, 0), hf_name, 0, DType::kF32,
                {tensor.mutable_bytes(), tensor.num_bytes()});
     return tensor;
   }
-  MW_ASSIGN_OR_RETURN(const Stored stored, FindStored(opened, hf_name));
-  MW_ASSIGN_OR_RETURN(HostTensor tensor, opened.weights->Read(stored.name));
+  MW_ASSIGN_OR_RETURN(const Stored stored, FindStored(opened, spec, hf_name));
+  MW_ASSIGN_OR_RETURN(HostTensor tensor, stored.source->Read(stored.name));
   if (stored.permuted_heads == 0) return tensor;
   return io::UnpermuteRope(tensor, stored.permuted_heads);
 }
 
-absl::StatusOr<DType> StoredDType(const OpenedModel& opened) {
-  if (opened.weights == nullptr) return DType::kF32;
+absl::StatusOr<DType> StoredDType(const OpenedModel& opened, bool of_adapter) {
+  const io::TensorSource* const weights =
+      of_adapter ? opened.adapter->weights.get() : opened.weights.get();
+  if (weights == nullptr) return DType::kF32;
   std::optional<DType> dtype;
   std::vector<std::string> vectors;
-  for (const std::string& name : opened.weights->names()) {
-    if (IsDerived(opened, name)) continue;
-    MW_ASSIGN_OR_RETURN(const io::TensorInfo info, opened.weights->info(name));
+  for (const std::string& name : weights->names()) {
+    if (!of_adapter && IsDerived(opened, name)) continue;
+    MW_ASSIGN_OR_RETURN(const io::TensorInfo info, weights->info(name));
     if (info.dims.size() < 2) {
       vectors.push_back(name);
     } else if (dtype && *dtype != info.dtype) {
@@ -271,7 +307,7 @@ absl::StatusOr<DType> StoredDType(const OpenedModel& opened) {
   }
   if (!dtype || !IsLoadable(*dtype)) return DType::kF32;
   for (const std::string& name : vectors) {
-    MW_ASSIGN_OR_RETURN(const HostTensor vector, opened.weights->Read(name));
+    MW_ASSIGN_OR_RETURN(const HostTensor vector, weights->Read(name));
     const HostTensor exact = vector.ConvertTo(DType::kF32);
     const HostTensor rounded = exact.ConvertTo(*dtype).ConvertTo(DType::kF32);
     if (std::memcmp(exact.bytes(), rounded.bytes(), exact.num_bytes()) != 0) return DType::kF32;

@@ -2,6 +2,7 @@
 #ifndef MESHWRIGHT_TRAIN_LOAD_PARAMS_H_
 #define MESHWRIGHT_TRAIN_LOAD_PARAMS_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,16 +20,17 @@ namespace mw::train {
 // a stacked parameter is never held twice. An unstacked one that the file stores in
 // `dtype` is a view of the mapped file: take it as read-only. The q and k rows of
 // GGUF files come out in Hugging Face's order. Values of random: models depend on the
-// seed and the Hugging Face tensor name only, not on stacking.
+// seed and the Hugging Face tensor name only, not on stacking. Adapters come from the opened
+// one; those of a model that was opened without are fresh, drawn with `adapter_seed`.
 //
 // Errors: what CheckWeights reports; InvalidArgument for a `dtype` that is not f32,
 // bf16 or f16.
 // Cost: all cores; each byte of the file is read once.
 absl::StatusOr<std::vector<HostTensor>> LoadParams(const OpenedModel& opened,
                                                    const std::vector<nn::ParamSpec>& specs,
-                                                   DType dtype);
+                                                   DType dtype, uint64_t adapter_seed = 0);
 
-// OK when the file's tensors are the model's.
+// OK when the file's tensors are the model's, and those of an opened adapter the adapter's.
 //
 // Tied embeddings have no head of their own: one that is stored nevertheless must
 // equal the embedding (compared byte by byte).
@@ -48,8 +50,8 @@ Dims HfDims(const nn::ParamSpec& spec);
 
 // The narrowest of f32, bf16 and f16 that keeps the model exactly: the dtype of its
 // matrices when they share one and the vectors' values fit, else f32. Quantized
-// tensors count as f32, and so do random: models.
-absl::StatusOr<DType> StoredDType(const OpenedModel& opened);
+// tensors count as f32, and so do random: models. Of an opened adapter with `of_adapter`.
+absl::StatusOr<DType> StoredDType(const OpenedModel& opened, bool of_adapter = false);
 
 }  // namespace mw::train
 

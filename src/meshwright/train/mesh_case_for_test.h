@@ -42,6 +42,7 @@ struct MeshCase {
   bool fsdp_prefetch = false;
   std::string embed_grad;  // the mesh axis of that rule, or "": no rule
   std::string dcn_mesh;    // what of the mesh goes between hosts
+  int64_t lora_rank = 0;
 
   friend bool operator==(const MeshCase&, const MeshCase&) = default;
 };
@@ -82,7 +83,8 @@ inline const std::vector<MeshCaseField>& MeshCaseFields() {
       Field("shard_optimizer_over_data", &MeshCase::shard_optimizer_over_data),
       Field("fsdp_prefetch", &MeshCase::fsdp_prefetch),
       Field("embed_grad", &MeshCase::embed_grad),
-      Field("dcn_mesh", &MeshCase::dcn_mesh)};
+      Field("dcn_mesh", &MeshCase::dcn_mesh),
+      Field("lora.rank", &MeshCase::lora_rank)};
   return *fields;
 }
 
@@ -295,7 +297,7 @@ inline data::Batch RaggedBatch(const MeshCase& c, int m) {
 
 // What one update did.
 struct MeshNumbers {
-  std::vector<std::string> names;              // of the weights
+  std::vector<std::string> names;              // of the weights that are trained
   std::vector<std::vector<double>> gradients;  // the sums over the denominator
   std::vector<std::vector<double>> change;     // of the weights, by SGD with a rate of 1
   double denominator = 0;
@@ -328,6 +330,7 @@ inline absl::StatusOr<EngineOptions> OptionsOf(const MeshCase& c, bool replicate
   options.gradient_clipping_threshold = 0;
   options.loss.head_chunk_tokens = 24;
   options.model.scan_layers = c.scan_layers;
+  options.model.lora.rank = c.lora_rank;
   MeshSettings settings;
   settings.mesh = c.mesh;
   settings.custom_mesh_and_rule = c.rules;
@@ -422,6 +425,7 @@ inline const MeshNumbers& OneDevice(const MeshTrainer& trainer, const MeshCase& 
   single.num_layers = c.num_layers;
   single.num_micro_batches = c.num_micro_batches;
   single.scan_layers = c.scan_layers;
+  single.lora_rank = c.lora_rank;
   const std::string key = trainer.name + " " + ToLine(single);
   if (const auto it = known->find(key); it != known->end()) return it->second;
   auto numbers = trainer.train(single, false, false);

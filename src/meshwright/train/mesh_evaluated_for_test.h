@@ -34,6 +34,10 @@ class EvaluatedEngine {
                         BuildFirstKernel(*engine->model_, engine->options_, kShape));
     MW_ASSIGN_OR_RETURN(engine->update_, BuildUpdateKernel(*engine->model_, engine->options_));
     engine->before_ = RandomParams(*engine->model_, engine->options_);
+    const std::vector<nn::ParamSpec> specs = engine->model_->Params(engine->options_.model);
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].trainable) engine->trained_.push_back(i);
+    }
     for (size_t i = 0; i < engine->before_.size(); ++i) {
       engine->weights_.push_back(
           ShardsOf(engine->before_[i], engine->first_.inputs[i].type, engine->mesh_));
@@ -62,7 +66,7 @@ class EvaluatedEngine {
       inputs.push_back(ShardsOf(*tensor, program.inputs[inputs.size()].type, mesh_));
     }
     MW_ASSIGN_OR_RETURN(std::vector<DeviceTensors> outputs, Run(program, std::move(inputs)));
-    const auto at = outputs.begin() + static_cast<std::ptrdiff_t>(n);
+    const auto at = outputs.begin() + static_cast<std::ptrdiff_t>(trained_.size());
     accumulators_.assign(outputs.begin(), at);
     sums_ = *at;
     if (first) gathered_.assign(at + 1, outputs.end());
@@ -71,17 +75,18 @@ class EvaluatedEngine {
 
   // Leaves weights and sums as they are, so that one more micro-batch can follow.
   absl::StatusOr<MeshNumbers> Update() const {
-    const size_t n = weights_.size();
+    const size_t n = trained_.size();
     MeshNumbers numbers;
     const std::vector<double> sums = Whole(sums_, first_.outputs[n].type);
     numbers.denominator = sums[kLossDenominator];
     numbers.loss = sums[kLossSum] / sums[kLossDenominator];
     for (size_t i = 0; i < n; ++i) {
-      numbers.names.push_back(first_.inputs[i].name);
+      numbers.names.push_back(first_.inputs[trained_[i]].name);
       numbers.gradients.push_back(Whole(accumulators_[i], first_.outputs[i].type));
       for (double& g : numbers.gradients[i]) g /= numbers.denominator;
     }
-    std::vector<DeviceTensors> inputs = weights_;
+    std::vector<DeviceTensors> inputs;
+    for (const size_t i : trained_) inputs.push_back(weights_[i]);
     while (inputs.size() + n + 1 < update_.inputs.size()) {
       const TensorType& type = update_.inputs[inputs.size()].type;
       inputs.push_back(ShardsOf(HostTensor::Zeros(type.dtype, type.dims), type, mesh_));
@@ -98,7 +103,7 @@ class EvaluatedEngine {
     }
     for (size_t i = 0; i < n; ++i) {
       numbers.change.push_back(Whole(outputs[i], update_.outputs[i].type));
-      const auto old = before_[i].as<float>();
+      const auto old = before_[trained_[i]].as<float>();
       for (size_t k = 0; k < old.size(); ++k) numbers.change[i][k] -= old[k];
     }
     const std::vector<double> metrics = Whole(outputs.back(), update_.outputs.back().type);
@@ -136,6 +141,7 @@ class EvaluatedEngine {
   std::optional<compile::Program> accum_;
   std::vector<HostTensor> before_;
   std::vector<DeviceTensors> weights_;
+  std::vector<size_t> trained_;  // places in weights_
   std::vector<DeviceTensors> accumulators_;
   std::vector<DeviceTensors> gathered_;
   DeviceTensors sums_;

@@ -30,6 +30,14 @@ TEST(MeshMatrixOnDevicesTest, ASampleGivesTheNumbersOfOneDevice) {
   }
 }
 
+TEST(MeshMatrixOnDevicesTest, AdaptersGiveTheNumbersOfOneDevice) {
+  MeshCase c;
+  c.mesh = "data=2,fsdp=2,tensor=2";
+  c.num_micro_batches = 2;
+  c.lora_rank = 3;
+  EXPECT_EQ(MeshFault(OnDevices(), c), "");
+}
+
 TEST(MeshMatrixOnDevicesTest, OneTokenMoreIsSeen) {
   MeshCase c;
   c.mesh = "data=2";

@@ -65,6 +65,32 @@ TEST(MeshMatrixTest, TheOtherAxesGiveTheNumbersOfOneDevice) {
   }
 }
 
+// The adapters' gradients travel as those of weights do, and frozen weights have none.
+TEST(MeshMatrixTest, AdaptersGiveTheNumbersOfOneDevice) {
+  for (const char* line :
+       {"mesh=fsdp=2", "mesh=tensor=2", "mesh=data=2", "mesh=data=2,fsdp=2,tensor=2",
+        "mesh=tensor=4,fsdp=2 custom_mesh_and_rule=tp-sequence",
+        "mesh=tensor=2,fsdp=2 custom_mesh_and_rule=fsdp-vocab",
+        "mesh=fsdp=4,tensor=2 gather_parameters=update",
+        "mesh=fsdp=4 gather_parameters=micro_batch",
+        "mesh=fsdp=2,data=2 reduce_gradients=fsdp=update",
+        "mesh=data=4 shard_optimizer_over_data=true", "mesh=data=2,fsdp=2 embed_grad=data",
+        "mesh=context=2,tensor=2"}) {
+    for (const char* family : {"llama", "qwen3"}) {
+      for (const bool scan : {true, false}) {
+        MeshCase c = ParseMeshCase(line);
+        c.family = family;
+        c.scan_layers = scan;
+        c.num_micro_batches = 2;
+        c.lora_rank = 3;
+        EXPECT_EQ(MeshFault(Evaluated(), c), "") << ToLine(c);
+      }
+    }
+  }
+  MeshCase c = ParseMeshCase("mesh=tensor=2 lora.rank=3");
+  EXPECT_THAT(MeshFault(Evaluated(), c, /*learn_more=*/true), HasSubstr("the denominator is"));
+}
+
 // Devices of several hosts stand elsewhere in the mesh, with the same neighbours.
 TEST(MeshMatrixTest, HostsChangeNothingButTheOrderOfDevices) {
   for (const auto& [mesh, between] : std::vector<std::pair<std::string, std::string>>{

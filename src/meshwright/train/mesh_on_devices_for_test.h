@@ -27,7 +27,7 @@ inline absl::StatusOr<MeshNumbers> TrainOnDevices(const MeshCase& c, bool replic
     return std::vector<double>(tensor.as<float>().begin(), tensor.as<float>().end());
   };
   MeshNumbers numbers;
-  for (const nn::ParamSpec& spec : engine->params()) numbers.names.push_back(spec.name);
+  for (const nn::ParamSpec& spec : engine->trained_params()) numbers.names.push_back(spec.name);
   MW_ASSIGN_OR_RETURN(const GradientReadout read, engine->ReadGradients());
   for (const HostTensor& gradient : read.gradients) numbers.gradients.push_back(doubles(gradient));
   numbers.denominator = read.loss.denominator();
@@ -38,9 +38,10 @@ inline absl::StatusOr<MeshNumbers> TrainOnDevices(const MeshCase& c, bool replic
   numbers.grad_norm = metrics.back().grad_norm;
   MW_ASSIGN_OR_RETURN(const std::vector<HostTensor> after, engine->Params());
   for (size_t i = 0; i < before.size(); ++i) {
-    numbers.change.push_back(doubles(after[i]));
+    if (!engine->params()[i].trainable) continue;
+    std::vector<double>& change = numbers.change.emplace_back(doubles(after[i]));
     const auto old = before[i].as<float>();
-    for (size_t k = 0; k < old.size(); ++k) numbers.change[i][k] -= old[k];
+    for (size_t k = 0; k < old.size(); ++k) change[k] -= old[k];
   }
   return numbers;
 }

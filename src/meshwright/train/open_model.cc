@@ -17,8 +17,10 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/gguf.h"
 #include "meshwright/io/hf_folder.h"
+#include "meshwright/io/safetensors.h"
 #include "meshwright/models/gguf_config.h"
 #include "meshwright/models/hf_config.h"
+#include "meshwright/models/peft_config.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
 #include "meshwright/train/checkpoint.h"
@@ -105,17 +107,71 @@ absl::StatusOr<OpenedModel> OpenGguf(const std::string& path) {
   return opened;
 }
 
-absl::StatusOr<OpenedModel> OpenFolder(const std::string& path) {
+bool IsCheckpoint(const std::string& path) { return io::FileExists(path + "/" + kStateFile); }
+
+bool HoldsModel(const std::string& path) {
+  return io::FileExists(path + "/config.json") || io::FileExists(path + "/" + kAdapterConfigFile);
+}
+
+absl::StatusOr<OpenedModel> OpenHfFolder(const std::string& path) {
   OpenedModel opened;
   opened.path = path;
-  opened.kind = io::FileExists(path + "/" + kStateFile) ? OpenedModel::Kind::kCheckpoint
-                                                        : OpenedModel::Kind::kHfFolder;
+  opened.kind = IsCheckpoint(path) ? OpenedModel::Kind::kCheckpoint : OpenedModel::Kind::kHfFolder;
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::HfFolder> folder, io::HfFolder::Open(path));
   const auto config = models::ModelConfigFromHfJson(folder->config_text());
   if (!config.ok()) return InFile(config.status(), path + "/config.json");
   opened.config = *config;
   opened.weights = folder;
   return opened;
+}
+
+// The adapter in the folder `path` with its base model.
+absl::StatusOr<OpenedModel> OpenAdapter(const std::string& path, const std::string& base) {
+  const std::string config_path = path + "/" + kAdapterConfigFile;
+  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(config_path));
+  const auto config = models::PeftConfigFromJson(text);
+  if (!config.ok()) return InFile(config.status(), config_path);
+  const std::string& name = base.empty() ? config->base : base;
+  if (name.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} does not name the adapter's base model: give --base MODEL", config_path));
+  }
+  absl::StatusOr<OpenedModel> opened = OpenModel(name);
+  if (absl::IsNotFound(opened.status()) && base.empty() && !io::FileExists(name)) {
+    return absl::NotFoundError(fmt::format(
+        "the adapter {} belongs to the base model {}, and there is none at that path: give --base "
+        "MODEL",
+        path, Excerpt(name)));
+  }
+  MW_RETURN_IF_ERROR(opened.status());
+  if (opened->adapter) {
+    return absl::InvalidArgumentError(
+        fmt::format("the base model {} of the adapter {} is an adapter itself: merge that into "
+                    "its own base first (convert --merge) and give the result as --base",
+                    Excerpt(name), path));
+  }
+  OpenedAdapter adapter;
+  adapter.lora = config->lora;
+  adapter.dropout = config->dropout;
+  adapter.path = path;
+  adapter.checkpoint = IsCheckpoint(path);
+  const std::string weights = path + "/" + kAdapterWeightsFile;
+  if (!io::FileExists(weights)) {
+    return absl::NotFoundError(
+        fmt::format("the adapter {} has no {}{}", path, kAdapterWeightsFile,
+                    io::FileExists(path + "/adapter_model.bin")
+                        ? ", only the older adapter_model.bin: save it with a newer peft"
+                        : ""));
+  }
+  MW_ASSIGN_OR_RETURN(adapter.weights, io::SafetensorsFile::Open(weights));
+  opened->adapter = std::move(adapter);
+  return opened;
+}
+
+absl::StatusOr<OpenedModel> OpenFolder(const std::string& path, const std::string& base) {
+  // As in transformers, which loads a folder with both as an adapter.
+  return io::FileExists(path + "/" + kAdapterConfigFile) ? OpenAdapter(path, base)
+                                                         : OpenHfFolder(path);
 }
 
 // The newest checkpoint in the folder `checkpoints`.
@@ -132,7 +188,7 @@ absl::StatusOr<std::string> NewestCheckpoint(const std::string& checkpoints) {
   std::optional<int64_t> newest;
   for (const auto& entry : fs::directory_iterator(checkpoints, error)) {
     const auto step = ParseWhole<int64_t>(entry.path().filename().string());
-    if (step && io::FileExists(entry.path().string() + "/config.json")) {
+    if (step && HoldsModel(entry.path().string())) {
       newest = std::max(newest.value_or(*step), *step);
     }
   }
@@ -140,7 +196,7 @@ absl::StatusOr<std::string> NewestCheckpoint(const std::string& checkpoints) {
   return absl::NotFoundError(fmt::format("{} has no checkpoint", checkpoints));
 }
 
-absl::StatusOr<OpenedModel> OpenPath(const std::string& path) {
+absl::StatusOr<OpenedModel> OpenPath(const std::string& path, const std::string& base) {
   if (!io::FileExists(path)) {
     return absl::NotFoundError(
         fmt::format("no model at {}; a model is a Hugging Face folder, a .gguf file, a checkpoint "
@@ -154,7 +210,7 @@ absl::StatusOr<OpenedModel> OpenPath(const std::string& path) {
     }
     return OpenGguf(path);
   }
-  if (!io::FileExists(path + "/config.json")) {
+  if (!HoldsModel(path)) {
     std::string checkpoints;
     if (io::IsDirectory(path + "/checkpoints")) {
       checkpoints = path + "/checkpoints";
@@ -163,15 +219,26 @@ absl::StatusOr<OpenedModel> OpenPath(const std::string& path) {
     }
     if (!checkpoints.empty()) {
       MW_ASSIGN_OR_RETURN(const std::string dir, NewestCheckpoint(checkpoints));
-      return OpenFolder(dir);
+      return OpenFolder(dir, base);
     }
   }
-  return OpenFolder(path);
+  return OpenFolder(path, base);
+}
+
+absl::Status VerifyCheckpoint(const std::string& dir) {
+  const std::string manifest_path = dir + "/" + io::Manifest::kFileName;
+  if (!io::FileExists(manifest_path)) return absl::OkStatus();
+  MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::ReadFrom(dir));
+  const absl::Status verified =
+      manifest.Verify(dir, {kStateFile, kOptimizerFile, kAccumulatorFile});
+  if (!absl::IsDataLoss(verified)) return verified;
+  return absl::DataLossError(fmt::format("{}; where that was meant, remove {}",
+                                         std::string(verified.message()), manifest_path));
 }
 
 }  // namespace
 
-absl::StatusOr<OpenedModel> OpenModel(const std::string& text) {
+absl::StatusOr<OpenedModel> OpenModel(const std::string& text, const std::string& base) {
   if (text.empty()) {
     return absl::InvalidArgumentError(
         "no model given; a model is a Hugging Face folder, a .gguf file, a checkpoint folder or "
@@ -180,23 +247,40 @@ absl::StatusOr<OpenedModel> OpenModel(const std::string& text) {
   std::string path = text;
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   MW_ASSIGN_OR_RETURN(OpenedModel opened,
-                      text.starts_with(kRandomPrefix) ? OpenRandom(text) : OpenPath(path));
+                      text.starts_with(kRandomPrefix) ? OpenRandom(text) : OpenPath(path, base));
+  if (!base.empty() && !opened.adapter) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--base is the base model of an adapter, and {} is no adapter (it has no {}): leave it out",
+        Excerpt(text), kAdapterConfigFile));
+  }
   opened.origin = text;
+  // Those of an adapter's base model are there already.
+  if (opened.adapter) return opened;
+  std::error_code error;
+  opened.base_name = text.starts_with(kRandomPrefix)
+                         ? text
+                         : std::filesystem::canonical(opened.path, error).string();
   MW_ASSIGN_OR_RETURN(opened.model, models::CreateModel(opened.config));
   return opened;
 }
 
+absl::Status TakeAdapter(const OpenedModel& opened, models::LoraOptions* lora) {
+  if (!opened.adapter) return absl::OkStatus();
+  const models::LoraOptions& has = opened.adapter->lora;
+  if (!lora->enabled()) *lora = has;
+  if (lora->SameAs(has)) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "the adapter {} has lora.rank={} lora.alpha={} lora.target_modules={} lora.use_rslora={}, "
+      "which no setting changes: leave the lora keys out",
+      opened.adapter->path, has.rank, has.alpha, has.target_modules, has.use_rslora));
+}
+
 absl::Status VerifyFiles(const OpenedModel& opened) {
-  const std::string manifest_path = opened.path + "/" + io::Manifest::kFileName;
-  if (opened.kind != OpenedModel::Kind::kCheckpoint || !io::FileExists(manifest_path)) {
-    return absl::OkStatus();
+  if (opened.adapter && opened.adapter->checkpoint) {
+    MW_RETURN_IF_ERROR(VerifyCheckpoint(opened.adapter->path));
   }
-  MW_ASSIGN_OR_RETURN(const io::Manifest manifest, io::Manifest::ReadFrom(opened.path));
-  const absl::Status verified =
-      manifest.Verify(opened.path, {kStateFile, kOptimizerFile, kAccumulatorFile});
-  if (!absl::IsDataLoss(verified)) return verified;
-  return absl::DataLossError(fmt::format("{}; where that was meant, remove {}",
-                                         std::string(verified.message()), manifest_path));
+  return opened.kind == OpenedModel::Kind::kCheckpoint ? VerifyCheckpoint(opened.path)
+                                                       : absl::OkStatus();
 }
 
 }  // namespace mw::train

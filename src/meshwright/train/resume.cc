@@ -13,6 +13,7 @@
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/train/adapter.h"
 #include "meshwright/train/step_params.h"
 #include "meshwright/train/step_programs.h"
 
@@ -129,6 +130,31 @@ absl::Status CheckSameSeed(const OpenedModel& asked, const std::string& saved_or
                   asked.origin, out, saved_origin));
 }
 
+// Adapters that were trained on other weights would be applied to these.
+absl::Status CheckSameBase(const SavedRun& saved, const std::string& out) {
+  const auto before = saved.state.metadata.find(kBaseFingerprint);
+  if (!saved.model.adapter || before == saved.state.metadata.end()) return absl::OkStatus();
+  MW_ASSIGN_OR_RETURN(const std::string now, BaseFingerprint(saved.model));
+  if (now == before->second) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "the base model {} is not the one that the adapter in {} was trained on (its weights or its "
+      "config.json have changed): give the model that the run began with as --model",
+      saved.model.base_name, out));
+}
+
+// `config` with the adapter of the run, if it has one.
+absl::StatusOr<TrainConfig> WithAdapter(const SavedRun& saved, TrainConfig config,
+                                        const std::string& out) {
+  if (config.engine.model.lora.enabled() && !saved.model.adapter) {
+    return absl::FailedPreconditionError(fmt::format(
+        "the run in {} trains the whole model and not adapters: resume without lora.rank={}, or "
+        "begin another run from its weights with --model {}",
+        out, config.engine.model.lora.rank, saved.model.path));
+  }
+  MW_RETURN_IF_ERROR(TakeAdapter(saved.model, &config.engine.model.lora));
+  return config;
+}
+
 absl::Status CheckSameState(const SavedRun& saved, const std::optional<TrainConfig>& saved_config,
                             const TrainConfig& config, const std::string& out) {
   // The engine then tells of the tensor that does not fit.
@@ -147,7 +173,8 @@ absl::Status CheckSameState(const SavedRun& saved, const std::optional<TrainConf
       "the run in {} has {}, whose optimizer state does not fit {}: resume with {}, or begin "
       "another run from its weights with --model {}",
       out, fmt::join(difference.saved, " "), fmt::join(difference.asked, " "),
-      fmt::join(difference.saved, " "), saved.model.path));
+      fmt::join(difference.saved, " "),
+      saved.model.adapter ? saved.model.adapter->path : saved.model.path));
 }
 
 // Gradients of one update that were computed in different ways are no gradient of anything.
@@ -209,7 +236,7 @@ absl::Status NoCheckpoint(const std::string& out) {
 }  // namespace
 
 absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel& asked,
-                                      const TrainConfig& config, PartialUpdate partial,
+                                      const TrainConfig& asked_config, PartialUpdate partial,
                                       const std::function<void(std::string_view)>& note) {
   std::vector<std::string> notes;
   MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(out, &notes));
@@ -234,8 +261,11 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
              ? fmt::format("no update was under way in {}: there is none to begin again", newest)
              : fmt::format("the update that was under way in {} begins again", newest));
   }
-  MW_ASSIGN_OR_RETURN(saved.model, OpenModel(found.back().dir));
-  MW_RETURN_IF_ERROR(CheckSameModel(asked.config, saved.model.config, found.back().dir));
+  const bool adapter = io::FileExists(newest + "/" + kAdapterConfigFile);
+  MW_ASSIGN_OR_RETURN(saved.model, OpenModel(newest, adapter ? asked.base_name : ""));
+  MW_RETURN_IF_ERROR(CheckSameModel(asked.config, saved.model.config, newest));
+  MW_RETURN_IF_ERROR(CheckSameBase(saved, out));
+  MW_ASSIGN_OR_RETURN(const TrainConfig config, WithAdapter(saved, asked_config, out));
   const auto origin = saved.state.metadata.find("model");
   if (origin != saved.state.metadata.end()) {
     MW_RETURN_IF_ERROR(CheckSameSeed(asked, origin->second, out));
@@ -254,16 +284,17 @@ absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out) {
   MW_ASSIGN_OR_RETURN(const std::string text,
                       io::ReadRegularFile(found.back().dir + "/" + kStateFile));
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  std::string name;
-  if (json.is_object() && json.contains("metadata") && json["metadata"].is_object()) {
-    const auto model = json["metadata"].find("model");
-    if (model != json["metadata"].end() && model->is_string()) name = *model;
-  }
+  const auto metadata = [&](const char* key) -> std::string {
+    if (!json.is_object() || !json.contains("metadata") || !json["metadata"].is_object()) return "";
+    const auto value = json["metadata"].find(key);
+    return value != json["metadata"].end() && value->is_string() ? *value : "";
+  };
+  const std::string name = metadata("model");
   if (name.empty()) {
     return absl::FailedPreconditionError(
         fmt::format("{} does not say which model the run began with: give --model", out));
   }
-  absl::StatusOr<OpenedModel> opened = OpenModel(name);
+  absl::StatusOr<OpenedModel> opened = OpenModel(name, metadata(kBaseOfModel));
   if (absl::IsNotFound(opened.status())) {
     return absl::FailedPreconditionError(
         fmt::format("the run in {} began with the model {}, which is not there: give --model", out,

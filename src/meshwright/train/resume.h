@@ -14,6 +14,11 @@
 
 namespace mw::train {
 
+// In the metadata of a checkpoint with an adapter: BaseFingerprint of its base model.
+inline constexpr const char* kBaseFingerprint = "base_fingerprint";
+// … and SftOptions::base, where it was given.
+inline constexpr const char* kBaseOfModel = "base";
+
 struct SavedRun {
   CheckpointState state;
   OpenedModel model;  // the checkpoint's folder
@@ -24,8 +29,11 @@ struct SavedRun {
 // settings that are not the run's. With `partial` kDrop an update that was under way begins
 // again.
 //
-// Errors: FailedPrecondition without a checkpoint, and when the model, the seed of a
-// random: model or a setting that gives the optimizer state its shape is another than
+// A run that trains adapters is continued with the base model of `asked`, and `config` needs not
+// say so again.
+//
+// Errors: FailedPrecondition without a checkpoint, and when the model or an adapter's base model,
+// the seed of a random: model or a setting that gives the optimizer state its shape is another than
 // the run's, with both values, also when an update is under way and a setting that its
 // micro-batches depend on is another; DataLoss for a damaged checkpoint, with how to continue
 // it without what its update has accumulated where that is the damage, else with the newest

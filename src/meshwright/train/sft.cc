@@ -13,9 +13,9 @@
 #include "meshwright/data/data_iterator.h"
 #include "meshwright/data/unicode.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/train/adapter.h"
 #include "meshwright/train/async_checkpointer.h"
 #include "meshwright/train/checkpoint.h"
-#include "meshwright/train/export_model.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/resume.h"
 #include "meshwright/train/run_folder.h"
@@ -47,6 +47,10 @@ class SftRun {
 
   absl::StatusOr<SftResult> Run(const std::atomic<bool>& stop) {
     MW_RETURN_IF_ERROR(CheckUtf8("--model", options_.model));
+    if (!options_.base.empty() && options_.model.empty()) {
+      return absl::InvalidArgumentError(
+          "--base is the base model of an adapter: give the adapter as --model too");
+    }
     if (options_.restart_update && !options_.resume) {
       return absl::InvalidArgumentError(
           "--restart-update begins an update of a saved run again: give --resume too");
@@ -59,12 +63,18 @@ class SftRun {
     }
     MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, options_.resume));
     const bool names_model = !options_.model.empty() || !options_.resume;
-    MW_ASSIGN_OR_RETURN(const OpenedModel asked,
-                        names_model ? OpenModel(options_.model) : OpenModelOfRun(options_.out));
+    MW_ASSIGN_OR_RETURN(const OpenedModel asked, names_model
+                                                     ? OpenModel(options_.model, options_.base)
+                                                     : OpenModelOfRun(options_.out));
     if (!names_model) Note(fmt::format("--model is {}, with which the run began", asked.origin));
     model_name_ = asked.origin;
     if (const std::string note = config_.AdaptTo(asked.config); !note.empty()) Note(note);
     MW_RETURN_IF_ERROR(CheckTargetLength(asked.config, config_.data.max_target_length));
+    MW_RETURN_IF_ERROR(TakeAdapter(asked, &config_.engine.model.lora));
+    if (asked.adapter && asked.adapter->dropout > 0) {
+      Note(fmt::format("{} says lora_dropout={}: this version trains adapters without dropout",
+                       asked.adapter->path, asked.adapter->dropout));
+    }
     std::optional<SavedRun> saved;
     if (options_.resume) {
       if (io::IsDirectory(options_.out)) MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
@@ -73,6 +83,7 @@ class SftRun {
                                               options_.restart_update ? PartialUpdate::kDrop
                                                                       : PartialUpdate::kContinue,
                                               [this](std::string_view note) { Note(note); }));
+      MW_RETURN_IF_ERROR(TakeAdapter(saved->model, &config_.engine.model.lora));
       const int64_t step = saved->state.engine.step;
       result_.first_step = result_.last_step = step;
       if (step >= config_.steps) {
@@ -87,6 +98,9 @@ class SftRun {
     // OpenSavedRun has verified the other.
     if (!saved) MW_RETURN_IF_ERROR(VerifyFiles(asked));
     model_ = saved ? &saved->model : &asked;
+    if (config_.engine.model.lora.enabled()) {
+      MW_ASSIGN_OR_RETURN(base_fingerprint_, BaseFingerprint(*model_));
+    }
     MW_RETURN_IF_ERROR(OpenData(asked, saved ? &saved->state : nullptr));
     if (stop.load()) return Stopped();
     MW_ASSIGN_OR_RETURN(const data::Batch empty, EmptyBatch(*dataset_, config_));
@@ -339,14 +353,17 @@ class SftRun {
     job.state.seed = config_.data.seed;
     job.state.config = ConfigToYaml(config_);
     job.state.metadata["model"] = model_name_;
+    if (!options_.base.empty()) job.state.metadata[kBaseOfModel] = options_.base;
+    if (!base_fingerprint_.empty()) job.state.metadata[kBaseFingerprint] = base_fingerprint_;
     MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine_->Params());
     ExportOptions export_options;
     export_options.dtype = config_.engine.weight_dtype;
     export_options.tokenizer_from = model_;
     export_options.chat_template = chat_template_;
-    job.write_model = [params = std::move(params), specs = engine_->params(),
-                       config = model_->config, export_options](const std::string& dir) mutable {
-      return ExportHf(dir, config, specs, std::move(params), export_options).status();
+    job.write_model = [params = std::move(params), specs = engine_->params(), model = model_,
+                       lora = config_.engine.model.lora,
+                       export_options](const std::string& dir) mutable {
+      return ExportTrained(dir, *model, lora, specs, std::move(params), export_options).status();
     };
     return job;
   }
@@ -391,6 +408,7 @@ class SftRun {
   SftResult result_;
   FolderLock out_lock_;
   std::string model_name_;
+  std::string base_fingerprint_;  // of a run that trains adapters
   const OpenedModel* model_ = nullptr;
   // The source of the one chosen, which checkpoints carry; "" = the model's own.
   std::string chat_template_;
@@ -457,8 +475,11 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime
     options.mesh.shard_optimizer_over_data = false;  // there is none
   }
   MW_RETURN_IF_ERROR(options.Validate());
+  MW_RETURN_IF_ERROR(TakeAdapter(model, &options.model.lora));
   const std::vector<nn::ParamSpec> specs = model.model->Params(options.model);
-  const auto load = [&] { return LoadParams(model, specs, options.weight_dtype); };
+  const auto load = [&] {
+    return LoadParams(model, specs, options.weight_dtype, config.data.seed);
+  };
   if (compile_for != nullptr) {
     // A wrong file is told before the compiler has run.
     MW_RETURN_IF_ERROR(CheckWeights(model, specs));

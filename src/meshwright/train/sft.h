@@ -26,6 +26,7 @@ namespace mw::train {
 
 struct SftOptions {
   std::string model;              // see OpenModel; "" with `resume`: see OpenModelOfRun
+  std::string base;               // see OpenModel
   std::vector<std::string> data;  // JSONL files
   std::string eval_data;          // "" = none; measured before, every eval_interval, and after
   std::string out;

@@ -1,5 +1,8 @@
 #include "meshwright/train/step_params.h"
 
+#include <fmt/format.h>
+
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/train/trainable_parameters.h"
 
@@ -12,7 +15,14 @@ absl::StatusOr<StepParams> StepParams::Create(const models::Model& model,
   MW_RETURN_IF_ERROR(SelectTrainable(options.trainable_parameters, params.all));
   MW_RETURN_IF_ERROR(SelectDecayed(options.weight_decay_parameters, params.all));
   for (size_t i = 0; i < params.all.size(); ++i) {
-    if (params.all[i].trainable) params.trained.push_back(i);
+    if (!params.all[i].trainable) continue;
+    if (options.model.lora.enabled() && !params.all[i].adapter) {
+      return absl::InvalidArgumentError(fmt::format(
+          "trainable_parameters={} trains {}, but a run with lora.rank saves its adapters only: "
+          "name those, as *.lora_*, or leave trainable_parameters out",
+          Excerpt(options.trainable_parameters), params.all[i].name));
+    }
+    params.trained.push_back(i);
   }
   return params;
 }

@@ -27,7 +27,8 @@ struct StepParams {
   std::vector<size_t> trained;  // places in `all`, ascending
 
   // The model's, as `options` have them trained and decayed.
-  // Errors: those of SelectTrainable and SelectDecayed.
+  // Errors: those of SelectTrainable and SelectDecayed; InvalidArgument for a weight that is to
+  // be trained beside adapters.
   static absl::StatusOr<StepParams> Create(const models::Model& model,
                                            const EngineOptions& options);
   std::vector<nn::ParamSpec> Trained() const { return Pick(all, trained); }

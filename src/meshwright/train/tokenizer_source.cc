@@ -40,21 +40,29 @@ const io::GgufMetadata& MetadataOf(const OpenedModel& opened) {
   return static_cast<const io::GgufFile&>(*opened.weights).metadata();
 }
 
+// The folder whose files the tokenizer is: an adapter's where it has one, else that of the model;
+// "" where it is in no folder.
+std::string TokenizerFolder(const OpenedModel& opened) {
+  if (opened.adapter && io::FileExists(opened.adapter->path + "/tokenizer.json")) {
+    return opened.adapter->path;
+  }
+  return opened.kind == Kind::kHfFolder || opened.kind == Kind::kCheckpoint ? opened.path : "";
+}
+
 bool HasTokenizer(const OpenedModel& opened) {
+  if (const std::string folder = TokenizerFolder(opened); !folder.empty()) {
+    return io::FileExists(folder + "/tokenizer.json");
+  }
   switch (opened.kind) {
-    case Kind::kHfFolder:
-    case Kind::kCheckpoint:
-      return io::FileExists(opened.path + "/tokenizer.json");
     case Kind::kGguf: {
       // Two names for "none". Source: llama.cpp, src/llama-vocab.cpp.
       const absl::StatusOr<std::string> model = MetadataOf(opened).GetString(kGgufModel);
       return MetadataOf(opened).Contains(kGgufModel) &&
              !(model.ok() && (*model == "none" || *model == "no_vocab"));
     }
-    case Kind::kRandom:
+    default:
       return false;
   }
-  return false;
 }
 
 absl::Status NoTokenizer(const OpenedModel& opened) {
@@ -115,14 +123,15 @@ absl::StatusOr<data::GgufVocab> ReadVocab(const io::GgufMetadata& metadata) {
 }
 
 absl::StatusOr<data::Tokenizer> ReadTokenizer(const OpenedModel& opened) {
-  if (opened.kind == Kind::kGguf) {
+  const std::string folder = TokenizerFolder(opened);
+  if (folder.empty()) {
     MW_ASSIGN_OR_RETURN(const data::GgufVocab vocab, ReadVocab(MetadataOf(opened)));
     auto tokenizer = data::Tokenizer::FromGgufVocab(vocab);
     if (!tokenizer.ok()) return InFile(tokenizer.status(), opened.path);
     return tokenizer;
   }
-  const std::string path = opened.path + "/tokenizer.json";
-  const std::string config_path = opened.path + "/tokenizer_config.json";
+  const std::string path = folder + "/tokenizer.json";
+  const std::string config_path = folder + "/tokenizer_config.json";
   MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(path));
   std::string config;
   if (io::FileExists(config_path)) {
@@ -167,7 +176,7 @@ absl::StatusOr<std::string> PreTokenizerName(const json& tokenizer, const std::s
 
 absl::Status AddFolderTokenizer(const OpenedModel& opened, io::GgufMetadata& metadata) {
   MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, LoadTokenizer(opened));
-  const std::string path = opened.path + "/tokenizer.json";
+  const std::string path = TokenizerFolder(opened) + "/tokenizer.json";
   MW_ASSIGN_OR_RETURN(const json parsed, io::ParseJsonObject(tokenizer.ToTokenizerJson(), path));
   MW_ASSIGN_OR_RETURN(std::string pre, PreTokenizerName(parsed, path));
 
@@ -222,23 +231,16 @@ absl::Status AddFolderTokenizer(const OpenedModel& opened, io::GgufMetadata& met
 }
 
 absl::Status WriteOwnTokenizerFiles(const OpenedModel& opened, const std::string& dir) {
-  switch (opened.kind) {
-    case Kind::kHfFolder:
-    case Kind::kCheckpoint:
-      for (const std::string& name : io::ListTokenizerFiles(opened.path)) {
-        MW_RETURN_IF_ERROR(io::CopyFile(opened.path + "/" + name, dir + "/" + name).status());
-      }
-      return absl::OkStatus();
-    case Kind::kGguf: {
-      if (!HasTokenizer(opened)) return absl::OkStatus();
-      MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, LoadTokenizer(opened));
-      MW_RETURN_IF_ERROR(io::WriteFile(dir + "/tokenizer.json", tokenizer.ToTokenizerJson()));
-      return io::WriteFile(dir + "/tokenizer_config.json", tokenizer.ToTokenizerConfigJson());
+  if (const std::string folder = TokenizerFolder(opened); !folder.empty()) {
+    for (const std::string& name : io::ListTokenizerFiles(folder)) {
+      MW_RETURN_IF_ERROR(io::CopyFile(folder + "/" + name, dir + "/" + name).status());
     }
-    case Kind::kRandom:
-      return absl::OkStatus();
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  if (!HasTokenizer(opened)) return absl::OkStatus();
+  MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, LoadTokenizer(opened));
+  MW_RETURN_IF_ERROR(io::WriteFile(dir + "/tokenizer.json", tokenizer.ToTokenizerJson()));
+  return io::WriteFile(dir + "/tokenizer_config.json", tokenizer.ToTokenizerConfigJson());
 }
 
 }  // namespace
@@ -257,11 +259,11 @@ absl::StatusOr<data::Tokenizer> LoadTokenizer(const OpenedModel& opened) {
 
 absl::StatusOr<std::string> ChatTemplateSource(const OpenedModel& opened,
                                                const data::Tokenizer& tokenizer) {
-  if (opened.kind == Kind::kHfFolder || opened.kind == Kind::kCheckpoint) {
-    if (io::FileExists(opened.path + "/chat_template.jinja")) {
-      return io::ReadRegularFile(opened.path + "/chat_template.jinja");
+  if (const std::string folder = TokenizerFolder(opened); !folder.empty()) {
+    if (io::FileExists(folder + "/chat_template.jinja")) {
+      return io::ReadRegularFile(folder + "/chat_template.jinja");
     }
-    const std::string path = opened.path + "/chat_template.json";
+    const std::string path = folder + "/chat_template.json";
     if (io::FileExists(path)) {
       MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(path));
       MW_ASSIGN_OR_RETURN(const json parsed, io::ParseJsonObject(text, path));
@@ -313,7 +315,7 @@ absl::Status WriteTokenizerFiles(const OpenedModel& opened, const std::string& d
 
 absl::Status AddGgufTokenizer(const OpenedModel& opened, io::GgufMetadata& metadata) {
   if (!HasTokenizer(opened)) return absl::OkStatus();
-  if (opened.kind != Kind::kGguf) return AddFolderTokenizer(opened, metadata);
+  if (!TokenizerFolder(opened).empty()) return AddFolderTokenizer(opened, metadata);
   for (const auto& [key, value] : MetadataOf(opened).entries()) {
     if (key.starts_with("tokenizer.")) metadata.Set(key, value);
   }

@@ -1,0 +1,60 @@
+// LoRA adapters on disk: folders that the peft library loads, and merging them.
+#ifndef MESHWRIGHT_TRAIN_ADAPTER_H_
+#define MESHWRIGHT_TRAIN_ADAPTER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "meshwright/core/host_tensor.h"
+#include "meshwright/models/lora.h"
+#include "meshwright/nn/param.h"
+#include "meshwright/train/export_model.h"
+#include "meshwright/train/open_model.h"
+
+namespace mw::train {
+
+// Writes adapter_config.json, adapter_model.safetensors and the tokenizer's files into the
+// folder `dir`, which exists: an adapter to `base` (its own adapter, if any, is left aside) of
+// those of `specs` that are an adapter's. `base` stands in it by its absolute path.
+// Errors: InvalidArgument when `params` do not fit `specs`; what writing reports.
+absl::StatusOr<ExportSummary> ExportAdapter(const std::string& dir, const OpenedModel& base,
+                                            const models::LoraOptions& lora,
+                                            const std::vector<nn::ParamSpec>& specs,
+                                            std::vector<HostTensor> params,
+                                            const ExportOptions& options);
+absl::StatusOr<ExportSummary> ExportAdapter(const std::string& dir, const OpenedModel& base,
+                                            const models::LoraOptions& lora,
+                                            const std::vector<nn::ParamSpec>& specs,
+                                            const TensorReader& read, const ExportOptions& options);
+
+// Writes what was trained: with `lora` as ExportAdapter does, else as ExportHf.
+absl::StatusOr<ExportSummary> ExportTrained(const std::string& dir, const OpenedModel& opened,
+                                            const models::LoraOptions& lora,
+                                            const std::vector<nn::ParamSpec>& specs,
+                                            std::vector<HostTensor> params,
+                                            const ExportOptions& options);
+
+// Reads the tensors of a model, and of its adapter, as they are stored. Both arguments must
+// outlive the reader.
+TensorReader StoredReader(const OpenedModel& opened, const std::vector<nn::ParamSpec>& specs);
+
+// Reads the tensors of a model whose adapter is merged into it:
+//
+//   W + scale * B A, in f32, where there are A and B; else W as it is stored.
+//
+// `specs` are unstacked, with adapters. Both arguments must outlive the reader.
+// REQUIRES: opened.adapter; CheckWeights(opened, specs) is OK.
+TensorReader MergedReader(const OpenedModel& opened, const std::vector<nn::ParamSpec>& specs);
+
+// What tells the weights of one base model from those of another: a checksum of its config and
+// of samples of its weight files, with their sizes. Of random: models it is their text.
+//
+// Cost: reads at most 1 MiB of each file.
+// Errors: those of reading.
+absl::StatusOr<std::string> BaseFingerprint(const OpenedModel& opened);
+
+}  // namespace mw::train
+
+#endif  // MESHWRIGHT_TRAIN_ADAPTER_H_
