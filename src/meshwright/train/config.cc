@@ -166,6 +166,8 @@ std::vector<ConfigField> MakeFields() {
                "updates between checkpoints; 0 = only at the end"),
       MW_FIELD("max_num_checkpoints_to_keep", max_num_checkpoints_to_keep,
                "the newest stay; 0 = all"),
+      MW_FIELD("device_peak_tflops", engine.device_peak_tflops,
+               "arithmetic peak of one device in the compute dtype, for perf/mfu; 0 = not known"),
       MW_FIELD("log_period", log_period, "updates between lines on the console"),
       MW_FIELD("eval_interval", eval_interval,
                "updates between measurements of --eval-data; -1 or 0 = only before and after"),

@@ -42,6 +42,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
   impl->batch_specs_ = BatchTensors(options);
   impl->carried_specs_ = impl->loss_->state();
   impl->state_specs_ = UpdateState(params.Trained(), options);
+  impl->flops_ = StepFlops(model->config(), params);
   impl->mesh_ = options.mesh.partition.mesh;
   std::set<std::string> notes;
   MW_ASSIGN_OR_RETURN(impl->placement_, PlaceStep(*model, options, &notes));
@@ -314,6 +315,7 @@ absl::Status Engine::Restore(std::vector<HostTensor> params, const EngineState& 
 int64_t Engine::step() const { return impl_->step_; }
 int64_t Engine::num_micro_batches() const { return impl_->num_micro_batches_; }
 const EngineOptions& Engine::options() const { return impl_->options_; }
+const StepFlops& Engine::flops() const { return impl_->flops_; }
 CompileStats Engine::compile_stats() const { return impl_->compile_stats_; }
 
 namespace {

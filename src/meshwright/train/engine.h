@@ -21,6 +21,7 @@
 #include "meshwright/runtime/executable_cache.h"
 #include "meshwright/train/engine_options.h"
 #include "meshwright/train/metrics.h"
+#include "meshwright/train/step_flops.h"
 
 namespace mw::train {
 
@@ -169,6 +170,8 @@ class Engine {
   int64_t num_micro_batches() const;  // accumulated since the last Update
   const EngineOptions& options() const;
   CompileStats compile_stats() const;
+  // What a step needs, by tokens.
+  const StepFlops& flops() const;
   // The programs built so far by name: "first_kernel[4,512]", "update_kernel", ….
   std::map<std::string, const compile::Program*> programs() const;
   // The compiler's account of each program's memory.

@@ -383,6 +383,7 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   reaper_.Take(retired_);
   ++num_micro_batches_;
   num_tokens_ += batch.num_tokens;
+  num_pairs_ += NumAttendedPairs(batch);
   return Throttle(static_cast<size_t>(options_.max_inflight_computations));
 }
 
@@ -438,6 +439,7 @@ absl::Status Engine::Impl::FwdBwdBatched(std::span<const data::Batch> batches) {
   }
   MW_ASSIGN_OR_RETURN(const BatchShape shape, CheckBatch(batches[0]));
   int64_t num_tokens = batches[0].num_tokens;
+  int64_t num_pairs = NumAttendedPairs(batches[0]);
   for (size_t i = 1; i < batches.size(); ++i) {
     MW_ASSIGN_OR_RETURN(const BatchShape other, CheckBatch(batches[i]));
     if (other != shape) {
@@ -447,6 +449,7 @@ absl::Status Engine::Impl::FwdBwdBatched(std::span<const data::Batch> batches) {
           i, other.rows, other.tokens, shape.rows, shape.tokens));
     }
     num_tokens += batches[i].num_tokens;
+    num_pairs += NumAttendedPairs(batches[i]);
   }
   MW_ASSIGN_OR_RETURN(LoadedProgram * program,
                       Batched(shape, static_cast<int64_t>(batches.size())));
@@ -457,6 +460,7 @@ absl::Status Engine::Impl::FwdBwdBatched(std::span<const data::Batch> batches) {
   reaper_.Take(retired_);
   num_micro_batches_ = static_cast<int64_t>(batches.size());
   num_tokens_ = num_tokens;
+  num_pairs_ = num_pairs;
   return Throttle(static_cast<size_t>(options_.max_inflight_computations));
 }
 
@@ -472,6 +476,7 @@ absl::Status Engine::Impl::TrainStep(const data::Batch& batch) {
   BeginStep();
   MW_RETURN_IF_ERROR(UploadBatch(batch));
   MW_RETURN_IF_ERROR(Poison(Run(*program)));
+  num_pairs_ = NumAttendedPairs(batch);
   return TakeUpdate(1, batch.num_tokens, /*carries=*/true);
 }
 
@@ -500,6 +505,9 @@ absl::Status Engine::Impl::TakeUpdate(int64_t num_micro_batches, int64_t num_tok
   pending.metrics.step = step_;
   pending.metrics.num_micro_batches = num_micro_batches;
   pending.metrics.num_tokens = num_tokens;
+  pending.metrics.flops = flops_.Of(num_tokens, num_pairs_);
+  pending.metrics.num_devices = mesh_.num_devices();
+  pending.metrics.device_peak_tflops = options_.device_peak_tflops;
   pending.started_ns = step_started_ns_;
   ClearAccumulated();
   pending_.push_back(std::move(pending));
@@ -521,6 +529,7 @@ void Engine::Impl::ClearAccumulated() {
   reaper_.Take(retired_);
   num_micro_batches_ = 0;
   num_tokens_ = 0;
+  num_pairs_ = 0;
 }
 
 absl::Status Engine::Impl::FinishStep() {

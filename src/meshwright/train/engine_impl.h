@@ -19,6 +19,7 @@
 #include "meshwright/core/tensor_type.h"
 #include "meshwright/runtime/buffer_reaper.h"
 #include "meshwright/train/engine.h"
+#include "meshwright/train/step_flops.h"
 #include "meshwright/train/step_programs.h"
 
 namespace mw::train {
@@ -176,6 +177,7 @@ class Engine::Impl {
   std::vector<BatchTensorSpec> batch_specs_;
   std::vector<LossStateSpec> carried_specs_;
   std::vector<StateSpec> state_specs_;
+  StepFlops flops_;
   std::vector<PartitionSpec> state_placement_;  // how each of them lies
 
   StepPlacement placement_;
@@ -204,6 +206,7 @@ class Engine::Impl {
   int64_t num_skipped_ = 0;
   int64_t num_micro_batches_ = 0;
   int64_t num_tokens_ = 0;
+  int64_t num_pairs_ = 0;  // see NumAttendedPairs
   int64_t step_started_ns_ = 0;
   int64_t last_finished_ns_ = 0;
   // CPU time of the calling thread in this step, and how much of it was the plugin's

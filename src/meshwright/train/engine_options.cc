@@ -70,6 +70,10 @@ absl::Status EngineOptions::Validate() const {
         fmt::format("skip_step_scaling_factor {} must be positive", skip_step_scaling_factor));
   }
   MW_RETURN_IF_ERROR(CheckFloat32("skip_step_scaling_factor", skip_step_scaling_factor));
+  if (!(device_peak_tflops >= 0)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "device_peak_tflops {} must be positive, or 0 for not known", device_peak_tflops));
+  }
   if (max_inflight_computations < 1) {
     return absl::InvalidArgumentError(
         fmt::format("max_inflight_computations {} must be at least 1", max_inflight_computations));

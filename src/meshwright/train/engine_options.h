@@ -35,6 +35,8 @@ struct EngineOptions {
   int64_t skip_step_interval = 128;
   double skip_step_scaling_factor = 6.0;
   int max_inflight_computations = 2;
+  // Of one device in the compute dtype, for perf/mfu; 0 = not known.
+  double device_peak_tflops = 0;
   MeshOptions mesh;
   // Told in one sentence what a user should know: a recompilation for a new shape.
   std::function<void(std::string_view)> on_notice;

@@ -70,6 +70,9 @@ MetricRecord StepMetrics::ToRecord() const {
   record.Set("learning/num_skipped_steps", static_cast<double>(num_skipped_steps));
   record.Set("perf/step_time_seconds", step_time_s);
   record.Set("perf/tokens_per_second", Ratio(static_cast<double>(num_tokens), step_time_s));
+  const double tflops = 1e-12 * Ratio(flops / static_cast<double>(num_devices), step_time_s);
+  record.Set("perf/tflops_per_second", tflops);
+  if (device_peak_tflops > 0) record.Set("perf/mfu", tflops / device_peak_tflops);
   record.Set("perf/host_seconds", host_s);
   record.Set("perf/compilations", static_cast<double>(num_compilations));
   record.Set("memory/live_bytes", static_cast<double>(live_bytes));

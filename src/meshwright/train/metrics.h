@@ -43,6 +43,9 @@ struct StepMetrics {
   int64_t optimizer_count = 0;  // updates applied so far, this one included
   int64_t num_micro_batches = 0;
   int64_t num_tokens = 0;  // positions that are not padding
+  double flops = 0;        // what the step needs, see step_flops.h
+  int64_t num_devices = 1;
+  double device_peak_tflops = 0;  // 0 = not known
   // From the end of the step before (or this one's first dispatch, if later) to the
   // end of this one on the device.
   double step_time_s = 0;
@@ -59,7 +62,8 @@ struct StepMetrics {
   // loss's other metrics, learning/grad_norm, learning/clipped_grad_norm,
   // learning/current_learning_rate, learning/total_weights, learning/step_skipped,
   // learning/num_skipped_steps,
-  // perf/step_time_seconds, perf/tokens_per_second, perf/host_seconds,
+  // perf/step_time_seconds, perf/tokens_per_second, perf/tflops_per_second (of a device),
+  // perf/mfu where device_peak_tflops is known, perf/host_seconds,
   // perf/compilations, memory/live_bytes, memory/peak_bytes. (A run adds to the first
   // record of its process perf/start_seconds and perf/start_cpu_seconds.)
   MetricRecord ToRecord() const;

@@ -135,6 +135,7 @@ class SftRun {
   void NoteStart() {
     start_s_ = ProcessAgeSeconds();
     start_cpu_s_ = ProcessCpuSeconds();
+    Note(engine_->flops().ToString());
     Note(fmt::format("ready after {:.2f} s, of which {:.2f} s on cores", start_s_, start_cpu_s_));
   }
 
