@@ -123,6 +123,23 @@ TEST_F(SftCommandTest, SftLearnsAndWritesItsFiles) {
   ExpectBadInput(Sft("run", {"steps=13", "--resume"}), "model.safetensors");
 }
 
+TEST_F(SftCommandTest, LogPeriodThinsTheConsole) {
+  const auto shown = [&](const std::string& out, const std::string& log_period) {
+    std::vector<std::string> command =
+        Sft(out, {"steps=5", "warmup_steps=0", "log_period=" + log_period});
+    std::erase(command, "--json");
+    const Outcome outcome = Invoke(command);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    std::vector<std::string> steps;
+    for (const std::string& line : Lines(outcome.out)) {
+      if (line.starts_with("step ")) steps.push_back(line.substr(5, line.find('/') - 5));
+    }
+    return steps;
+  };
+  EXPECT_THAT(shown("each", "1"), ::testing::ElementsAre("1", "2", "3", "4", "5"));
+  EXPECT_THAT(shown("some", "2"), ::testing::ElementsAre("1", "2", "4", "5"));
+}
+
 // The numbers of metrics.jsonl that do not depend on time.
 std::vector<json> Learning(const std::string& run) {
   std::vector<json> records;

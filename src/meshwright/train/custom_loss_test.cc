@@ -69,6 +69,27 @@ TEST_F(CustomLossTest, ATermKeepsItsCoefficientForAnyNumberOfMicroBatches) {
   EXPECT_FLOAT_EQ(TableStep(loss, {{{16}, {4}}, {{0}, {0}}}), 4.1);
 }
 
+// A row of four tokens of 1.0 and a row of one token of 5.0, in one micro-batch or two: the ways
+// to aggregate are ways to choose sums and denominators, so none depends on the split.
+TEST_F(CustomLossTest, AggregationsDoNotDependOnTheSplit) {
+  const auto table = std::make_shared<TableLoss>();
+  struct Aggregation {
+    const char* name;
+    std::vector<float> sums;
+    std::vector<float> counts;
+    float expected;
+  };
+  for (const Aggregation& a : {Aggregation{"token mean", {4, 5}, {4, 1}, 1.8f},
+                               Aggregation{"mean of rows' token means", {1, 5}, {1, 1}, 3.0f},
+                               Aggregation{"mean of rows' token sums", {4, 5}, {1, 1}, 4.5f},
+                               Aggregation{"constant length 8", {4, 5}, {8, 8}, 0.5625f}}) {
+    EXPECT_FLOAT_EQ(TableStep(table, {{a.sums, a.counts}}), a.expected) << a.name;
+    EXPECT_FLOAT_EQ(TableStep(table, {{{a.sums[0]}, {a.counts[0]}}, {{a.sums[1]}, {a.counts[1]}}}),
+                    a.expected)
+        << a.name << ", split";
+  }
+}
+
 TEST_F(CustomLossTest, AStepWithoutWeightIsSkipped) {
   const auto engine = Make(SgdOptions(std::make_shared<TableLoss>()));
   const auto before = *engine->Params();

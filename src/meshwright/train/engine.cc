@@ -362,6 +362,15 @@ absl::StatusOr<std::map<std::string, runtime::CompiledMemoryStats>> Engine::Memo
   return result;
 }
 
+size_t Engine::num_in_flight() const { return impl_->in_flight_.size(); }
+
+absl::StatusOr<double> Engine::WaitForDevice() {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  const int64_t start = WallNanoseconds();
+  MW_RETURN_IF_ERROR(impl_->AwaitInFlight());
+  return 1e-9 * static_cast<double>(WallNanoseconds() - start);
+}
+
 absl::Status Engine::WaitForAll() {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
   return impl_->Drain();

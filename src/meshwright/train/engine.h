@@ -177,6 +177,11 @@ class Engine {
   // The compiler's account of each program's memory.
   absl::StatusOr<std::map<std::string, runtime::CompiledMemoryStats>> MemoryStats() const;
 
+  // Dispatched computations that were not waited for; at most max_inflight_computations.
+  size_t num_in_flight() const;
+  // Blocks until all dispatched work is done and returns the seconds that took. Takes nothing
+  // off the queue and reads no metrics: whatever comes next is as without it.
+  absl::StatusOr<double> WaitForDevice();
   // Blocks until all dispatched work is done and returns its error, if any. Metrics
   // stay to be taken.
   absl::Status WaitForAll();

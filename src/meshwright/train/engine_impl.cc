@@ -328,6 +328,8 @@ absl::Status Engine::Impl::UploadBatches(std::span<const data::Batch> batches) {
 }
 
 absl::Status Engine::Impl::Run(LoadedProgram& program) {
+  // Before the dispatch: what the caller does after it, the devices do not wait for.
+  MW_RETURN_IF_ERROR(Throttle(static_cast<size_t>(options_.max_inflight_computations) - 1));
   std::vector<Event> done;
   runtime::ExecuteOptions execute;
   execute.done = &done;
@@ -384,7 +386,7 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   ++num_micro_batches_;
   num_tokens_ += batch.num_tokens;
   num_pairs_ += NumAttendedPairs(batch);
-  return Throttle(static_cast<size_t>(options_.max_inflight_computations));
+  return absl::OkStatus();
 }
 
 void Engine::Impl::BeginStep() {
@@ -461,7 +463,7 @@ absl::Status Engine::Impl::FwdBwdBatched(std::span<const data::Batch> batches) {
   num_micro_batches_ = static_cast<int64_t>(batches.size());
   num_tokens_ = num_tokens;
   num_pairs_ = num_pairs;
-  return Throttle(static_cast<size_t>(options_.max_inflight_computations));
+  return absl::OkStatus();
 }
 
 absl::Status Engine::Impl::TrainStep(const data::Batch& batch) {
@@ -511,7 +513,7 @@ absl::Status Engine::Impl::TakeUpdate(int64_t num_micro_batches, int64_t num_tok
   pending.started_ns = step_started_ns_;
   ClearAccumulated();
   pending_.push_back(std::move(pending));
-  return Throttle(static_cast<size_t>(options_.max_inflight_computations));
+  return absl::OkStatus();
 }
 
 void Engine::Impl::ClearAccumulated() {
@@ -570,6 +572,14 @@ absl::Status Engine::Impl::FinishSteps(bool wait) {
     MW_RETURN_IF_ERROR(FinishStep());
   }
   return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::AwaitInFlight() {
+  absl::Status status;
+  for (const std::vector<Event>& events : in_flight_) {
+    for (const Event& event : events) status.Update(event.Await());
+  }
+  return Poison(status);
 }
 
 absl::Status Engine::Impl::Drain() {

@@ -165,6 +165,8 @@ class Engine::Impl {
   absl::Status FinishStep();
   absl::Status FinishSteps(bool wait);
   absl::Status Drain();
+  // Waits for what is in flight and leaves it there.
+  absl::Status AwaitInFlight();
 
   std::shared_ptr<const runtime::Client> client_;
   runtime::ExecutableCache* cache_ = nullptr;

@@ -127,6 +127,32 @@ TEST_F(EntryPointsTest, WeightsAndStateAreUpdatedInPlace) {
   EXPECT_GE(engine->MemoryStats()->at("train_step_kernel[1,64]").alias_bytes, bytes);
 }
 
+// An engine that did not wait would have all ten in flight.
+TEST_F(EntryPointsTest, AtMostSoManyComputationsAreInFlight) {
+  for (const int most : {1, 2, 5}) {
+    EngineOptions options = SgdOptions();
+    options.max_inflight_computations = most;
+    const auto engine = Make(options);
+    size_t reached = 0;
+    for (int step = 0; step < 5; ++step) {
+      Ok(engine->FwdBwd(Ragged()[0]));
+      reached = std::max(reached, engine->num_in_flight());
+      Ok(engine->Update());
+      reached = std::max(reached, engine->num_in_flight());
+    }
+    EXPECT_EQ(reached, static_cast<size_t>(most));
+    // Waiting for the device changes nothing of that.
+    const size_t before = engine->num_in_flight();
+    const auto waited = engine->WaitForDevice();
+    ASSERT_TRUE(waited.ok()) << waited.status();
+    EXPECT_GE(*waited, 0);
+    EXPECT_EQ(engine->num_in_flight(), before);
+    EXPECT_EQ((*engine->TakeMetrics(true)).size(), 5u);
+    Ok(engine->WaitForAll());
+    EXPECT_EQ(engine->num_in_flight(), 0u);
+  }
+}
+
 TEST_F(EntryPointsTest, RefusesWhatDoesNotFit) {
   const auto engine = Make(SgdOptions());
   const std::vector<data::Batch> batches = Ragged();

@@ -107,6 +107,16 @@ TEST(StepMetricsTest, EveryMetricOfALossIsInTheRecord) {
   EXPECT_EQ(record.Find("learning/perplexity"), nullptr);  // none of them is an nll
 }
 
+// exp of the mean, not the mean of exp.
+TEST(StepMetricsTest, PerplexityIsOfTheWholeStepsMean) {
+  StepMetrics metrics;
+  LossTotals part({{.name = "loss", .is_nll = true}}, std::vector<float>{3, 1});
+  metrics.loss += part;
+  part.totals[0].sum = 5;
+  metrics.loss += part;
+  EXPECT_NEAR(*metrics.ToRecord().Find("learning/perplexity"), 54.598, 1e-3);
+}
+
 TEST(StepMetricsTest, EveryReasonToSkipHasAName) {
   EXPECT_EQ(SkipReasonName(SkipReason::kNone), "");
   EXPECT_EQ(SkipReasonName(SkipReason::kNoTokens), "no_tokens");
