@@ -29,6 +29,7 @@
 #include "meshwright/ops/stop_gradient.h"
 #include "meshwright/ops/sub.h"
 #include "meshwright/ops/take_along_last.h"
+#include "meshwright/ops/top_k.h"
 #include "meshwright/ops/transpose.h"
 
 namespace mw::nn {
@@ -60,15 +61,31 @@ Value PinnedTokens(Value v) {
   return Constrain(v, axes);
 }
 
-// log_prob, log_sum_exp and what else is wanted, in the order of TokenLogProbs, of one chunk:
-// x […, D], targets and `keep` (pred) […].
-std::vector<Value> ChunkLogProbs(Value x, Value head_VD, Value targets, Value keep,
-                                 const HeadOptions& options) {
+// `v` where `keep`, which has its first dims, and 0 elsewhere.
+Value Kept(Value keep, Value v) {
+  return ops::Select(ops::BroadcastInDim(keep, v.dims(), ops::Sequence(keep.rank())), v,
+                     ops::FullLike(v, 0));
+}
+
+// What crosses the loop over chunks: all […] of tokens, with further dims.
+struct ChunkInputs {
+  Value x;
+  Value targets;
+  Value keep;  // pred
+  Value ids;   // may be null
+
+  static ChunkInputs Of(const std::vector<Value>& values) {
+    return {values[0], values[1], values[2], values.size() > 3 ? values[3] : Value()};
+  }
+};
+
+// What is wanted of one chunk, in the order of TokenLogProbs.
+std::vector<Value> ChunkLogProbs(ChunkInputs in, Value head_VD, const HeadOptions& options) {
+  const Value keep = in.keep;
   // What is masked is replaced on the way in: a zero row has finite logits, so no
   // NaN reaches the head's gradient through 0 * NaN.
-  x = ops::Select(ops::BroadcastInDim(keep, x.dims(), ops::Sequence(keep.rank())), x,
-                  ops::FullLike(x, 0));
-  targets = ops::Select(keep, targets, ops::FullLike(targets, 0));
+  const Value x = Kept(keep, in.x);
+  const Value targets = Kept(keep, in.targets);
   Value logits = PinnedLogits(x, head_VD, options.compute);
   if (options.temperature != 1.0) logits = ops::Mul(logits, 1.0 / options.temperature);
 
@@ -77,22 +94,40 @@ std::vector<Value> ChunkLogProbs(Value x, Value head_VD, Value targets, Value ke
   const Value exps = ops::Exp(shifted);
   const Value total = ops::ReduceSum(exps, {-1});
   const Value log_total = ops::Log(total);
-  const Value zero = ops::FullLike(total, 0);
   const Value log_prob = ops::Sub(ops::TakeAlongLast(shifted, targets), log_total);
   const Value log_sum_exp = ops::Add(ops::Reshape(shift, total.dims()), log_total);
-  std::vector<Value> results = {ops::Select(keep, log_prob, zero),
-                                ops::Select(keep, log_sum_exp, zero)};
+  std::vector<Value> results = {log_prob, log_sum_exp};
   if (options.entropy) {
     const Value mean = ops::Div(ops::ReduceSum(ops::Mul(exps, shifted), {-1}), total);
-    results.push_back(ops::Select(keep, ops::Sub(log_total, mean), zero));
+    results.push_back(ops::Sub(log_total, mean));
   }
   if (options.mean_log_prob) {
     const Value sum = ops::ReduceSum(shifted, {-1});
     const Value mean = ops::Mul(sum, 1.0 / static_cast<double>(head_VD.dim(0)));
-    results.push_back(ops::Select(keep, ops::Sub(mean, log_total), zero));
+    results.push_back(ops::Sub(mean, log_total));
+  }
+  const auto less_log_total = [&](Value of_some) {
+    return ops::Sub(
+        of_some, ops::BroadcastInDim(log_total, of_some.dims(), ops::Sequence(log_total.rank())));
+  };
+  if (in.ids) {
+    const Value ids = Kept(keep, in.ids);
+    Dims dims = ids.dims();
+    dims.push_back(head_VD.dim(0));
+    std::vector<int64_t> places = ops::Sequence(shifted.rank());
+    ++places.back();
+    // Compared, not gathered: right where the vocabulary is sharded, and nothing of these dims
+    // is stored.
+    results.push_back(
+        less_log_total(ops::TakeAlongLast(ops::BroadcastInDim(shifted, dims, places), ids)));
+  }
+  if (options.top_k > 0) {
+    const ops::TopKResult top = ops::TopK(ops::StopGradient(shifted), options.top_k);
+    results.push_back(top.indices);
+    results.push_back(less_log_total(top.values));
   }
   // So that their gradients come as the logits lie, not the logits' as theirs.
-  for (Value& v : results) v = PinnedTokens(v);
+  for (Value& v : results) v = PinnedTokens(Kept(keep, v));
   return results;
 }
 
@@ -101,6 +136,16 @@ void CheckOperands(Value x_BTD, Value head_VD, Value targets_BT, Value mask_BT,
   const auto fail = [&](const std::string& message) {
     throw GraphError(absl::StatusCode::kInvalidArgument, "lm_head", message, x_BTD.graph().scope());
   };
+  const Value ids = options.ids_BTK;
+  if (ids && (ids.rank() != 3 || Dims(ids.dims().begin(), ids.dims().end() - 1) !=
+                                     Dims(x_BTD.dims().begin(), x_BTD.dims().end() - 1))) {
+    fail(fmt::format("ids {} do not fit x {}; they must be [B,T,K]", ids.type().ToString(),
+                     x_BTD.type().ToString()));
+  }
+  if (options.top_k < 0 || options.top_k > head_VD.dim(0)) {
+    fail(
+        fmt::format("top_k {} must be at most the vocabulary's {}", options.top_k, head_VD.dim(0)));
+  }
   if (x_BTD.rank() != 3 || head_VD.rank() != 2 || x_BTD.dim(2) != head_VD.dim(1) ||
       targets_BT.dims() != Dims{x_BTD.dim(0), x_BTD.dim(1)} ||
       mask_BT.dims() != targets_BT.dims()) {
@@ -151,7 +196,13 @@ TokenLogProbs ComputeTokenLogProbs(Value x_BTD, Value head_VD, Value targets_BT,
   targets_BT = PinnedTokens(targets_BT);
   mask_BT = PinnedTokens(mask_BT);
   const Value keep_BT = mask_BT.dtype() == DType::kPred ? mask_BT : ops::NotEqual(mask_BT, 0.0);
-  const std::vector<Value> all = {in_shards(x_BTD), in_shards(targets_BT), in_shards(keep_BT)};
+  std::vector<Value> all = {in_shards(x_BTD), in_shards(targets_BT), in_shards(keep_BT)};
+  if (options.ids_BTK) all.push_back(in_shards(PinnedTokens(options.ids_BTK)));
+  const auto each = [&](const auto& cut) {
+    std::vector<Value> values;
+    for (const Value v : all) values.push_back(cut(v));
+    return values;
+  };
 
   std::vector<std::vector<Value>> parts;  // in token order
   int64_t done = 0;
@@ -169,32 +220,44 @@ TokenLogProbs ComputeTokenLogProbs(Value x_BTD, Value head_VD, Value targets_BT,
       std::rotate(order.begin(), order.begin() + dim, order.begin() + dim + 1);
       return ops::Transpose(ops::Reshape(ops::SliceInDim(v, dim, 0, done), dims), order);
     };
-    ops::ScanResult result = ops::Scan({}, {split(all[0]), split(all[1]), split(all[2])}, length,
-                                       [&](Graph&, std::vector<Value>, std::vector<Value> x) {
-                                         return ops::ScanBodyResult(
-                                             {}, ChunkLogProbs(x[0], head_VD, x[1], x[2], options));
-                                       },
-                                       {.reverse = false, .policy = "full"});
-    std::vector<int64_t> order = ops::Sequence(dim + 2);
-    std::rotate(order.begin(), order.begin() + 1, order.begin() + dim + 1);
-    Dims dims = lead;
-    dims.push_back(done);
-    for (Value& v : result.stacked) v = ops::Reshape(ops::Transpose(v, order), dims);
+    ops::ScanResult result = ops::Scan(
+        {}, each(split), length,
+        [&](Graph&, std::vector<Value>, std::vector<Value> x) {
+          return ops::ScanBodyResult({}, ChunkLogProbs(ChunkInputs::Of(x), head_VD, options));
+        },
+        {.reverse = false, .policy = "full"});
+    for (Value& v : result.stacked) {
+      std::vector<int64_t> order = ops::Sequence(v.rank());
+      std::rotate(order.begin(), order.begin() + 1, order.begin() + dim + 1);
+      Dims dims = lead;
+      dims.push_back(done);
+      dims.insert(dims.end(), v.dims().begin() + dim + 2, v.dims().end());
+      v = ops::Reshape(ops::Transpose(v, order), dims);
+    }
     parts.push_back(std::move(result.stacked));
   }
   if (done < tokens || tokens == 0) {
     const auto rest = [&](Value v) { return ops::SliceInDim(v, dim, done, tokens); };
-    parts.push_back(ChunkLogProbs(rest(all[0]), head_VD, rest(all[1]), rest(all[2]), options));
+    parts.push_back(ChunkLogProbs(ChunkInputs::Of(each(rest)), head_VD, options));
   }
   const auto joined = [&](size_t i) {
     std::vector<Value> values;
     for (const std::vector<Value>& part : parts) values.push_back(part[i]);
-    return ops::Reshape(ops::Concatenate(values, dim), row_dims);
+    Dims dims = row_dims;
+    dims.insert(dims.end(), values[0].dims().begin() + dim + 1, values[0].dims().end());
+    return ops::Reshape(ops::Concatenate(values, dim), dims);
   };
-  TokenLogProbs out{joined(0), joined(1), std::nullopt, std::nullopt};
+  TokenLogProbs out;
+  out.log_prob = joined(0);
+  out.log_sum_exp = joined(1);
   size_t next = 2;
   if (options.entropy) out.entropy = joined(next++);
   if (options.mean_log_prob) out.mean_log_prob = joined(next++);
+  if (options.ids_BTK) out.log_prob_of_ids = joined(next++);
+  if (options.top_k > 0) {
+    out.top_ids = joined(next++);
+    out.top_log_probs = joined(next++);
+  }
   return out;
 }
 

@@ -30,6 +30,8 @@ struct HeadOptions {
   // What is wanted besides log_prob and log_sum_exp.
   bool entropy = false;
   bool mean_log_prob = false;
+  graph::Value ids_BTK = {};  // integers; null = none
+  int64_t top_k = 0;          // at most V; 0 = none
 };
 
 // All f32 [B, T]; exactly 0 where the mask is.
@@ -39,11 +41,17 @@ struct TokenLogProbs {
   std::optional<graph::Value> entropy;  // of the softmax, in nats
   // Over the vocabulary, each token of which counts the same.
   std::optional<graph::Value> mean_log_prob;
+  std::optional<graph::Value> log_prob_of_ids;  // [B, T, K]: of HeadOptions::ids_BTK
+  // [B, T, top_k], likeliest first: which tokens, s32, and their log-probabilities. Not to be
+  // differentiated.
+  std::optional<graph::Value> top_ids;
+  std::optional<graph::Value> top_log_probs;
 };
 
 // Log-probabilities of the targets without ever holding all the logits.
 //
 //   log_prob[b, t] = logits[b, t, target[b, t]] - log_sum_exp(logits[b, t])
+//   log_prob_of_ids[b, t, k] = logits[b, t, ids[b, t, k]] - log_sum_exp(logits[b, t])
 //
 // The mask selects, it never multiplies: a masked token takes no part, forward or
 // backward, even where x is not finite or its target out of range. Chunks are
@@ -55,7 +63,8 @@ struct TokenLogProbs {
 // pred: nonzero = counts.
 // Sharding: B, and T over token_shards devices, stay where they are.
 // Precision: softmax statistics in f32.
-// Cost: 2 * B * T * V * D flops forward, three times that backward when chunked (the
+// Cost: K passes over the logits for ids_BTK; top_k gathers those of a sharded vocabulary, chunk
+// by chunk. Else 2 * B * T * V * D flops forward, three times that backward when chunked (the
 // logits once more), twice otherwise; B * token_shards * c * V * 4 bytes of logits, up
 // to twice that when T has fewer than 2 c tokens a part.
 // Errors: GraphError(kInvalidArgument) when shapes do not fit or an option is out of
