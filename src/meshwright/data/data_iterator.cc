@@ -116,6 +116,18 @@ absl::StatusOr<std::unique_ptr<DataIterator>> DataIterator::Create(
   if (dataset == nullptr || dataset->size() == 0) {
     return absl::InvalidArgumentError("the data set has no example");
   }
+  const int64_t group_size = dataset->group_size();
+  if (group_size > 1 && options.packing) {
+    return absl::InvalidArgumentError(fmt::format(
+        "packing=true puts several examples into a row, and these come in groups of {} rows; give "
+        "packing=false",
+        group_size));
+  }
+  if (options.batch_size % group_size != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("batch_size={} cuts the examples' groups of {} rows; give a multiple of {}",
+                    options.batch_size, group_size, group_size));
+  }
   for (const Example& example : dataset->examples()) {
     if (static_cast<int64_t>(example.ids.size()) > options.max_target_length) {
       return absl::InvalidArgumentError(
@@ -128,16 +140,25 @@ absl::StatusOr<std::unique_ptr<DataIterator>> DataIterator::Create(
 
 absl::Status DataIterator::PlanWindow() {
   const int64_t size = dataset_->size();
+  const int64_t group_size = dataset_->group_size();
   window_size_ =
-      std::min(options_.packing ? options_.packing_window : int64_t{1}, size - state_.window_start);
-  const Permutation permutation(size, options_.seed, static_cast<uint64_t>(state_.epoch));
+      std::min(options_.packing ? options_.packing_window : group_size, size - state_.window_start);
+  const Permutation permutation(size / group_size, options_.seed,
+                                static_cast<uint64_t>(state_.epoch));
   std::vector<int64_t> indices;
   indices.reserve(static_cast<size_t>(window_size_));
   for (int64_t i = 0; i < window_size_; ++i) {
     const int64_t place = state_.window_start + i;
-    indices.push_back(options_.shuffle ? permutation(place) : place);
+    const int64_t group = place / group_size;
+    indices.push_back((options_.shuffle ? permutation(group) : group) * group_size +
+                      place % group_size);
   }
-  MW_ASSIGN_OR_RETURN(window_rows_, PackFirstFit(*dataset_, indices, options_.max_target_length));
+  if (group_size > 1) {
+    window_rows_.clear();
+    for (const int64_t index : indices) window_rows_.push_back({index});
+  } else {
+    MW_ASSIGN_OR_RETURN(window_rows_, PackFirstFit(*dataset_, indices, options_.max_target_length));
+  }
   window_planned_ = true;
   return absl::OkStatus();
 }
@@ -178,7 +199,8 @@ absl::Status DataIterator::Restore(const DataIteratorState& state) {
         "packing_window or max_target_length; resume with those of the saved run");
   }
   if (state.epoch < 0 || state.window_start < 0 || state.window_start >= dataset_->size() ||
-      state.row_in_window < 0 || state.num_batches < 0) {
+      state.window_start % dataset_->group_size() != 0 || state.row_in_window < 0 ||
+      state.num_batches < 0) {
     return absl::InvalidArgumentError("the saved data position is out of range");
   }
   const DataIteratorState old = std::exchange(state_, state);

@@ -73,9 +73,12 @@ class BatchIterator {
   virtual DataIteratorState state() const = 0;
 };
 
-// Batches of `dataset`, made when asked for. Not thread-safe.
+// Batches of `dataset`, made when asked for. The examples of a group have consecutive rows of one
+// batch, in order; groups are shuffled as a whole. Not thread-safe.
 class DataIterator : public BatchIterator {
  public:
+  // Errors: InvalidArgument for options out of range, for an example longer than a row, and where
+  // the data set has groups, for packing and for a batch_size that cuts them.
   static absl::StatusOr<std::unique_ptr<DataIterator>> Create(
       std::shared_ptr<const Dataset> dataset, const DataIteratorOptions& options);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -263,6 +264,49 @@ TEST(DataIteratorTest, BadOptionsAreRefused) {
   DataIteratorOptions narrow = Options();
   narrow.max_target_length = 4;
   EXPECT_FALSE(DataIterator::Create(RandomDataset(30), narrow).ok());
+}
+
+// Also after a restart in the middle of an epoch.
+TEST(DataIteratorTest, GroupsStayTogetherInOrder) {
+  const std::shared_ptr<const Dataset> single = RandomDataset(14);
+  const auto data = std::make_shared<const Dataset>(*Dataset::FromExamples(single->examples(), 2));
+  DataIteratorOptions options = Options();
+  options.packing = false;
+  options.batch_size = 4;
+  auto it = *DataIterator::Create(data, options);
+  std::vector<int64_t> order;
+  for (int batch = 0; batch < 7; ++batch) {  // two epochs
+    if (batch == 2) {
+      const DataIteratorState state = it->state();
+      it = *DataIterator::Create(data, options);
+      ASSERT_TRUE(it->Restore(state).ok());
+    }
+    const Batch rows = *it->Next();
+    for (const RowPlan& row : rows.example_indices) {
+      ASSERT_EQ(row.size(), 1u);
+      order.push_back(row[0]);
+    }
+  }
+  ASSERT_EQ(order.size(), 28u);
+  for (size_t i = 0; i < order.size(); i += 2) {
+    EXPECT_EQ(order[i] % 2, 0);
+    EXPECT_EQ(order[i + 1], order[i] + 1);
+  }
+  const std::vector<int64_t> first(order.begin(), order.begin() + 14);
+  const std::vector<int64_t> second(order.begin() + 14, order.end());
+  EXPECT_EQ(std::set<int64_t>(first.begin(), first.end()).size(), 14u);
+  EXPECT_NE(first, second);
+  EXPECT_FALSE(std::ranges::is_sorted(first));
+  EXPECT_NE(single->Fingerprint(), data->Fingerprint());
+
+  options.batch_size = 3;
+  EXPECT_THAT(std::string(DataIterator::Create(data, options).status().message()),
+              ::testing::HasSubstr("batch_size=3 cuts"));
+  options.batch_size = 4;
+  options.packing = true;
+  EXPECT_THAT(std::string(DataIterator::Create(data, options).status().message()),
+              ::testing::HasSubstr("give packing=false"));
+  EXPECT_FALSE(Dataset::FromExamples(RandomDataset(3)->examples(), 2).ok());
 }
 
 TEST(PrefetchTest, StopsWithoutBeingRead) {

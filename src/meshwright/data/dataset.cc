@@ -17,6 +17,7 @@
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/jsonl_row.h"
 #include "meshwright/data/no_chat_template.h"
+#include "meshwright/data/preferences.h"
 
 namespace mw::data {
 namespace {
@@ -37,7 +38,8 @@ struct Outcome {
   RowFormat format = RowFormat::kText;
   bool truncated = false;
   bool no_loss = false;
-  Example example;
+  bool too_long = false;
+  std::vector<Example> examples;
 };
 
 class Loader {
@@ -113,19 +115,21 @@ class Loader {
       }
       return absl::OkStatus();
     }
-    if (outcome.no_loss) {
-      ++report_->num_dropped_no_loss;
-      if (report_->dropped_ids.size() < kMaxListed) {
-        report_->dropped_ids.push_back(outcome.example.id);
-      }
+    if (outcome.too_long || outcome.no_loss) {
+      ++(outcome.too_long ? report_->num_dropped_too_long : report_->num_dropped_no_loss);
+      std::vector<std::string>& ids =
+          outcome.too_long ? report_->too_long_ids : report_->dropped_ids;
+      if (ids.size() < kMaxListed) ids.push_back(outcome.examples[0].id);
       return absl::OkStatus();
     }
-    ++report_->num_examples;
     report_->num_truncated += outcome.truncated ? 1 : 0;
-    report_->num_tokens += static_cast<int64_t>(outcome.example.ids.size());
-    report_->num_loss_tokens +=
-        std::count(outcome.example.loss_mask.begin(), outcome.example.loss_mask.end(), uint8_t{1});
-    examples_->push_back(std::move(outcome.example));
+    for (Example& example : outcome.examples) {
+      ++report_->num_examples;
+      report_->num_tokens += static_cast<int64_t>(example.ids.size());
+      report_->num_loss_tokens +=
+          std::count(example.loss_mask.begin(), example.loss_mask.end(), uint8_t{1});
+      examples_->push_back(std::move(example));
+    }
     return absl::OkStatus();
   }
 
@@ -138,19 +142,28 @@ class Loader {
                        fmt::format("{}: {}", line.place, std::string(outcome.status.message())));
       return outcome;
     }
-    Example& example = outcome.example;
+    for (Example& example : outcome.examples) {
+      outcome.status = Fit(line, example, outcome);
+      if (!outcome.status.ok()) break;
+    }
+    return outcome;
+  }
+
+  // Cuts the example where that may be, and looks at what is left.
+  absl::Status Fit(const Line& line, Example& example, Outcome& outcome) const {
     const size_t longest = static_cast<size_t>(options_.max_target_length);
     if (example.ids.size() > longest) {
+      // Half an answer is not what was preferred.
+      outcome.too_long = options_.preferences;
+      outcome.truncated = true;
       example.ids.resize(longest);
       example.loss_mask.resize(longest);
-      outcome.truncated = true;
     }
-    outcome.status = CheckIds(line, example);
-    if (!outcome.status.ok()) return outcome;
+    MW_RETURN_IF_ERROR(CheckIds(line, example));
     if (!example.loss_mask.empty()) example.loss_mask[0] = 0;
-    outcome.no_loss = std::find(example.loss_mask.begin(), example.loss_mask.end(), uint8_t{1}) ==
-                      example.loss_mask.end();
-    return outcome;
+    outcome.no_loss |= std::find(example.loss_mask.begin(), example.loss_mask.end(), uint8_t{1}) ==
+                       example.loss_mask.end();
+    return absl::OkStatus();
   }
 
   absl::Status CheckIds(const Line& line, const Example& example) const {
@@ -182,10 +195,30 @@ class Loader {
 
   absl::Status Tokenize(const Line& line, Outcome& outcome) const {
     MW_ASSIGN_OR_RETURN(const ordered_json row, ParseJsonlRow(line.text));
-    MW_ASSIGN_OR_RETURN(outcome.format, DetectRowFormat(row));
-    Example& example = outcome.example;
-    example.id = RowId(row, line.place);
-    switch (outcome.format) {
+    const std::string id = RowId(row, line.place);
+    if (!options_.preferences) {
+      MW_ASSIGN_OR_RETURN(outcome.format, DetectRowFormat(row));
+      return TokenizeRow(row, outcome.format, AddExample(outcome, id));
+    }
+    outcome.format = RowFormat::kPreference;
+    MW_ASSIGN_OR_RETURN(const PreferencePair pair, SplitPreference(row));
+    for (const ordered_json* const side : {&pair.chosen, &pair.rejected}) {
+      const bool has_ids = side->contains("input_ids");
+      MW_RETURN_IF_ERROR(TokenizeRow(*side,
+                                     has_ids ? RowFormat::kTokens : RowFormat::kPromptCompletion,
+                                     AddExample(outcome, id)));
+    }
+    return absl::OkStatus();
+  }
+
+  static Example& AddExample(Outcome& outcome, const std::string& id) {
+    Example& example = outcome.examples.emplace_back();
+    example.id = id;
+    return example;
+  }
+
+  absl::Status TokenizeRow(const ordered_json& row, RowFormat format, Example& example) const {
+    switch (format) {
       case RowFormat::kChat:
         return TokenizeChat(row, row["messages"], 0, example);
       case RowFormat::kPromptCompletion: {
@@ -213,6 +246,8 @@ class Loader {
         return absl::OkStatus();
       case RowFormat::kTokens:
         return ReadTokenRow(row, example);
+      case RowFormat::kPreference:
+        break;  // two rows of another format
     }
     return absl::OkStatus();
   }
@@ -272,9 +307,11 @@ absl::Status CheckAnyLeft(const DatasetReport& report, const DatasetOptions& opt
   if (report.num_examples > 0) return absl::OkStatus();
   std::string message = fmt::format(
       "no row of {} is left to train on: {} have no token to learn within max_target_length = {}, "
-      "{} "
-      "are malformed",
-      report.num_rows, report.num_dropped_no_loss, options.max_target_length, report.num_malformed);
+      "{}{} are malformed",
+      report.num_rows, report.num_dropped_no_loss, options.max_target_length,
+      options.preferences ? fmt::format("{} are longer than that, ", report.num_dropped_too_long)
+                          : "",
+      report.num_malformed);
   if (!report.malformed_messages.empty()) {
     message += fmt::format("; the first: {}", report.malformed_messages[0]);
   }
@@ -293,6 +330,8 @@ std::string_view RowFormatName(RowFormat format) {
       return "text";
     case RowFormat::kTokens:
       return "input_ids";
+    case RowFormat::kPreference:
+      return "chosen/rejected";
   }
   return "";
 }
@@ -305,6 +344,13 @@ std::vector<std::string> DatasetReport::Warnings() const {
                     "max_target_length: {}{}",
                     num_dropped_no_loss, num_rows, fmt::join(dropped_ids, ", "),
                     num_dropped_no_loss > static_cast<int64_t>(dropped_ids.size()) ? ", …" : ""));
+  }
+  if (num_dropped_too_long > 0) {
+    out.push_back(fmt::format(
+        "{} of {} rows were dropped because one of their sides is longer than max_target_length: "
+        "{}{}",
+        num_dropped_too_long, num_rows, fmt::join(too_long_ids, ", "),
+        num_dropped_too_long > static_cast<int64_t>(too_long_ids.size()) ? ", …" : ""));
   }
   if (num_malformed > 0) {
     out.push_back(fmt::format("{} of {} rows were skipped as malformed; the first: {}",
@@ -323,6 +369,7 @@ absl::StatusOr<Dataset> Dataset::Load(const std::vector<std::string>& paths,
   MW_RETURN_IF_ERROR(CheckOptions(options));
   if (paths.empty()) return absl::InvalidArgumentError("no data file is given");
   Dataset out;
+  out.group_size_ = options.preferences ? 2 : 1;
   Loader loader(encoder, chat_template, options, &out.examples_, &out.report_);
   for (const std::string& path : paths) {
     MW_ASSIGN_OR_RETURN(std::ifstream stream, OpenForReading(path));
@@ -338,6 +385,7 @@ absl::StatusOr<Dataset> Dataset::Parse(std::string_view jsonl, const std::string
                                        const DatasetOptions& options) {
   MW_RETURN_IF_ERROR(CheckOptions(options));
   Dataset out;
+  out.group_size_ = options.preferences ? 2 : 1;
   Loader loader(encoder, chat_template, options, &out.examples_, &out.report_);
   std::istringstream stream{std::string(jsonl)};
   MW_RETURN_IF_ERROR(loader.ReadFile(stream, name));
@@ -345,9 +393,14 @@ absl::StatusOr<Dataset> Dataset::Parse(std::string_view jsonl, const std::string
   return out;
 }
 
-absl::StatusOr<Dataset> Dataset::FromExamples(std::vector<Example> examples) {
+absl::StatusOr<Dataset> Dataset::FromExamples(std::vector<Example> examples, int64_t group_size) {
   if (examples.empty()) return absl::InvalidArgumentError("there is no example");
+  if (group_size < 1 || static_cast<int64_t>(examples.size()) % group_size != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} examples are no whole groups of {}", examples.size(), group_size));
+  }
   Dataset out;
+  out.group_size_ = group_size;
   for (Example& example : examples) {
     if (example.ids.empty() || example.ids.size() != example.loss_mask.size()) {
       return absl::InvalidArgumentError(fmt::format("example {} has {} ids and a loss mask of {}",
@@ -368,6 +421,7 @@ uint64_t Dataset::Fingerprint() const {
   // FNV-1a over 32-bit units.
   uint64_t hash = 0xcbf29ce484222325u;
   const auto add = [&](uint32_t unit) { hash = (hash ^ unit) * 0x100000001b3u; };
+  if (group_size_ > 1) add(static_cast<uint32_t>(group_size_));
   for (const Example& example : examples_) {
     add(static_cast<uint32_t>(example.ids.size()));
     for (size_t t = 0; t < example.ids.size(); ++t) {

@@ -29,11 +29,15 @@ enum class RowFormat {
   kPromptCompletion,  // {"prompt": text or messages, "completion": text or messages}
   kText,              // {"text": text}
   kTokens,            // {"input_ids": [ids…], "loss_mask"?: [0 or 1…]}
+  kPreference,        // {"prompt"?, "chosen", "rejected"}: see SplitPreference
 };
 
 std::string_view RowFormatName(RowFormat format);
 
 struct DatasetOptions {
+  // True: each line is a preference row and makes two examples, chosen before rejected. One of
+  // which either is longer than max_target_length, or has no token to learn, is left out whole.
+  bool preferences = false;
   // Longest row; longer ones are cut at the right end. REQUIRES: >= 2.
   int64_t max_target_length = 2048;
   // True: malformed lines are counted and left out. False: the first one is the error.
@@ -48,15 +52,18 @@ struct DatasetOptions {
 
 // What happened to the rows of the files.
 struct DatasetReport {
-  int64_t num_rows = 0;             // Lines that are not blank.
-  int64_t num_examples = 0;         // Rows kept.
-  int64_t num_malformed = 0;        // Rows left out by skip_malformed.
-  int64_t num_truncated = 0;        // Rows cut to max_target_length, among those kept.
-  int64_t num_dropped_no_loss = 0;  // Rows with no token to learn within max_target_length.
-  int64_t num_tokens = 0;           // Tokens of the examples.
-  int64_t num_loss_tokens = 0;      // Tokens to learn of the examples.
+  int64_t num_rows = 0;              // Lines that are not blank.
+  int64_t num_examples = 0;          // Rows kept.
+  int64_t num_malformed = 0;         // Rows left out by skip_malformed.
+  int64_t num_truncated = 0;         // Rows cut to max_target_length, among those kept.
+  int64_t num_dropped_no_loss = 0;   // Rows with no token to learn within max_target_length.
+  int64_t num_dropped_too_long = 0;  // Preference rows longer than max_target_length.
+  int64_t num_tokens = 0;            // Tokens of the examples.
+  int64_t num_loss_tokens = 0;       // Tokens to learn of the examples.
   // Ids of the rows dropped for want of a token to learn: the first 100.
   std::vector<std::string> dropped_ids;
+  // … and of those that are too long.
+  std::vector<std::string> too_long_ids;
   // "file:line: reason" of skipped rows: the first 100.
   std::vector<std::string> malformed_messages;
 
@@ -85,9 +92,13 @@ class Dataset {
                                        const ChatTemplate* chat_template,
                                        const DatasetOptions& options);
 
-  // Takes examples made elsewhere. Errors: InvalidArgument when one has sizes that differ
-  // or there is none.
-  static absl::StatusOr<Dataset> FromExamples(std::vector<Example> examples);
+  // Takes examples made elsewhere. Errors: InvalidArgument when one has sizes that differ,
+  // there is none, or they are no whole groups.
+  static absl::StatusOr<Dataset> FromExamples(std::vector<Example> examples,
+                                              int64_t group_size = 1);
+
+  // Examples that stay together: i … i + group_size - 1 for each multiple i of it.
+  int64_t group_size() const { return group_size_; }
 
   int64_t size() const { return static_cast<int64_t>(examples_.size()); }
   const Example& operator[](int64_t i) const { return examples_[static_cast<size_t>(i)]; }
@@ -99,6 +110,7 @@ class Dataset {
 
  private:
   std::vector<Example> examples_;
+  int64_t group_size_ = 1;
   DatasetReport report_;
 };
 
