@@ -29,6 +29,15 @@ void CommandContext::Note(std::string_view sentence) const {
   if (!flags.quiet) PrintError("meshwright: {}\n", Abridged(sentence, kMostNoteBytes));
 }
 
+void AddLossFlag(CLI::App& app, std::string& loss) {
+  app.add_option("--loss", loss, "the same as loss.name=NAME")->option_text("NAME");
+}
+
+std::vector<std::string> LossSetting(const std::string& loss) {
+  if (loss.empty()) return {};
+  return {"loss.name=" + loss};
+}
+
 absl::StatusOr<train::DeviceSession> OpenDevice(const CommandContext& context) {
   return train::OpenDeviceSession(context.flags.device, context.config.engine.mesh.partition.mesh,
                                   [&](std::string_view sentence) { context.Note(sentence); });

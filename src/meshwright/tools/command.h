@@ -70,8 +70,14 @@ class Command {
   virtual void Define(CLI::App& app) = 0;
   // Which shared flags change what the command does; --help leaves out the others.
   virtual SharedFlags Uses() const { return {}; }
+  // The settings, key=value, that the command's own flags stand for; they come last.
+  virtual std::vector<std::string> Settings() const { return {}; }
   virtual absl::Status Run(const CommandContext& context) = 0;
 };
+
+// --loss NAME, which is loss.name=NAME, and the setting that it stands for.
+void AddLossFlag(CLI::App& app, std::string& loss);
+std::vector<std::string> LossSetting(const std::string& loss);
 
 // The devices that the flags name.
 absl::StatusOr<train::DeviceSession> OpenDevice(const CommandContext& context);

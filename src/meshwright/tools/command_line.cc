@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -184,7 +185,9 @@ absl::Status ResolveMesh(const CommonFlags& flags, train::TrainConfig& config) {
 absl::Status RunCommand(Command& command, const CommonFlags& flags) {
   CommandContext context;
   context.flags = flags;
-  MW_ASSIGN_OR_RETURN(context.config, train::LoadConfig(flags.config_file, flags.settings));
+  std::vector<std::string> settings = flags.settings;
+  std::ranges::move(command.Settings(), std::back_inserter(settings));
+  MW_ASSIGN_OR_RETURN(context.config, train::LoadConfig(flags.config_file, settings));
   MW_RETURN_IF_ERROR(ResolveMesh(flags, context.config));
   return command.Run(context);
 }

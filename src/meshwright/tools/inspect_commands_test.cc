@@ -64,6 +64,39 @@ TEST_F(InspectCommandsTest, ABatchWithoutTokensIsSaidToBeOne) {
   EXPECT_THAT(Invoke(args).out, HasSubstr("\"loss\":0.0,"));
 }
 
+// What the loss wants is read from the file and cut with it; pairs are not.
+TEST_F(InspectCommandsTest, LossesThatWantMoreOfABatch) {
+  const auto grad = [&](const std::string& batch, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"inspect", "grad", "--model", "random:tiny-llama",
+                                     "--batch", batch,  "--out",   Path("g.safetensors"),
+                                     "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const std::string plain = Path("batch.safetensors");
+  ExpectBadInput(grad(plain, {"--loss", "dpo"}),
+                 "no tensor ref_logprobs, which the loss needs as f32[4,8]");
+  ExpectBadInput(grad(plain, {"--loss", "distill"}), "no tensor teacher_ids");
+  ExpectBadInput(grad(plain, {"loss.dpo_beta=0.2"}), "a setting of loss.name=dpo");
+  ExpectBadInput(grad(WriteBatch("b.safetensors", {{"ref_logprobs", F32({4}, {1, 1, 1, 1})}}),
+                      {"--loss", "dpo"}),
+                 "ref_logprobs must be f32[4,8], not f32[4]");
+  const std::string pairs = WriteBatch(
+      "pairs.safetensors", {{"ref_logprobs", F32({4, 8}, std::vector<float>(32, -4.0f))}});
+  ExpectBadInput(grad(pairs, {"--loss", "dpo", "--micro-batches", "1,3"}), "are not whole pairs");
+  std::vector<double> losses;
+  for (const char* parts : {"1", "2"}) {
+    const Outcome outcome =
+        Invoke(grad(pairs, {"--loss", "dpo", "loss.dpo_beta=0.5", "--micro-batches", parts}));
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const json line = json::parse(outcome.out);
+    losses.push_back(line.at("loss"));
+    EXPECT_TRUE(line.contains("rewards/margins"));
+    EXPECT_EQ(line.at("micro_batches"), parts[0] - '0');
+  }
+  EXPECT_NEAR(losses[0], losses[1], 1e-5);
+}
+
 // Largest difference between two files' tensors, relative to the largest value.
 double MaxDifference(const std::string& a_path, const std::string& b_path) {
   const auto a = io::SafetensorsFile::Open(a_path);

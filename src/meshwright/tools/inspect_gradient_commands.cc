@@ -40,30 +40,34 @@ struct BatchRun {
   void Define(CLI::App& app, const char* out_help, const char* out_text) {
     model_flags.Define(app);
     app.add_option("--batch", batch_path,
-                   "safetensors: tokens, targets (s32) and loss_mask (f32), each [rows, tokens]")
+                   "safetensors: tokens, targets (s32) and loss_mask (f32), each [rows, tokens], "
+                   "and what the loss needs besides")
         ->required()
         ->option_text("FILE");
     app.add_option("--out", out, out_help)->required()->option_text(out_text);
-    app.add_option("--loss", loss, "the same as loss.name=NAME")->option_text("NAME");
+    AddLossFlag(app, loss);
     app.add_option("--micro-batches", micro_batches,
                    "how many equal ones, or the rows of each: 2,1,1")
         ->option_text("N|A,B,C");
   }
 
+  std::vector<std::string> Settings() const { return LossSetting(loss); }
+
   absl::Status Open(const CommandContext& context) {
     config = context.config;
-    if (!loss.empty()) {
-      MW_RETURN_IF_ERROR(train::SetConfigValue(config, "loss.name", loss, "--loss"));
-      MW_RETURN_IF_ERROR(config.Finish());
-    }
     config.engine.on_notice = [&context](std::string_view sentence) { context.Note(sentence); };
     MW_ASSIGN_OR_RETURN(model, model_flags.Open());
     MW_RETURN_IF_ERROR(train::VerifyFiles(model));
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
+    const std::shared_ptr<const train::Loss> loss_fn = config.engine.StepLoss();
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,
-                        train::ReadBatchFile(batch_path, model.config, /*require_targets=*/true));
+                        train::ReadBatchFile(batch_path, model.config, /*require_targets=*/true,
+                                             loss_fn->batch_tensors()));
     MW_ASSIGN_OR_RETURN(const std::vector<int64_t> rows,
                         train::ParseMicroBatches(micro_batches, file.batch.tokens.dims()[0]));
+    for (const int64_t count : rows) {
+      MW_RETURN_IF_ERROR(loss_fn->CheckRows(count, /*num_shards=*/1));
+    }
     batches = train::SplitBatch(file.batch, rows);
     return absl::OkStatus();
   }
@@ -77,6 +81,7 @@ absl::Status Accumulate(train::Engine& engine, const std::vector<data::Batch>& b
 class InspectGradCommand : public Command {
  public:
   void Define(CLI::App& app) override { run_.Define(app, "safetensors file to write", "FILE"); }
+  std::vector<std::string> Settings() const override { return run_.Settings(); }
 
   absl::Status Run(const CommandContext& context) override {
     MW_RETURN_IF_ERROR(run_.Open(context));
@@ -127,6 +132,7 @@ class InspectStepCommand : public Command {
     app.add_option("--steps", steps_, "updates to make; also steps= where that is not given")
         ->option_text("N");
   }
+  std::vector<std::string> Settings() const override { return run_.Settings(); }
 
   absl::Status Run(const CommandContext& context) override {
     if (steps_ < 1) {

@@ -126,12 +126,19 @@ class SftCommand : public Command {
     app.add_option("--eval-data", options_.eval_data,
                    "JSONL file measured before and after, and every eval_interval updates")
         ->option_text("FILE");
+    AddLossFlag(app, loss_);
+    app.add_option("--teacher", options_.teacher,
+                   "of loss.name=distill: the model to learn from; with --resume the run's own "
+                   "where it is left out")
+        ->option_text("MODEL");
     app.add_option("--out", options_.out, "folder of the run")->required()->option_text("DIR");
     app.add_flag("--resume", options_.resume, "continue the newest checkpoint of --out");
     app.add_flag("--restart-update", options_.restart_update,
                  "with --resume: an update that was under way begins again from its first "
                  "micro-batch");
   }
+
+  std::vector<std::string> Settings() const override { return LossSetting(loss_); }
 
   absl::Status Run(const CommandContext& context) override {
     options_.model = model_.model;
@@ -186,6 +193,7 @@ class SftCommand : public Command {
  private:
   ModelFlags model_;
   train::SftOptions options_;
+  std::string loss_;
 };
 
 }  // namespace

@@ -54,9 +54,27 @@ absl::Status CheckRange(const std::string& path, const char* name, const HostTen
   return absl::OkStatus();
 }
 
+absl::StatusOr<HostTensor> ReadExtra(const io::SafetensorsFile& file, const BatchTensorSpec& spec,
+                                     const Dims& tokens) {
+  const TensorType type = spec.Type(tokens[0], tokens[1]);
+  if (!file.Contains(spec.name)) {
+    return absl::NotFoundError(fmt::format("{} has no tensor {}, which the loss needs as {}",
+                                           file.path(), spec.name, type.ToString()));
+  }
+  MW_ASSIGN_OR_RETURN(const io::TensorInfo info, file.info(spec.name));
+  if (info.dtype != type.dtype || info.dims != type.dims) {
+    return absl::InvalidArgumentError(fmt::format("{}: {} must be {}, not {}", file.path(),
+                                                  spec.name, type.ToString(),
+                                                  TensorType(info.dtype, info.dims).ToString()));
+  }
+  return file.Read(spec.name);
+}
+
 HostTensor Rows(const HostTensor& tensor, int64_t first, int64_t count) {
-  HostTensor rows = HostTensor::Empty(tensor.dtype(), {count, tensor.dims()[1]});
-  const size_t row_bytes = static_cast<size_t>(tensor.dims()[1]) * ByteSize(tensor.dtype());
+  Dims dims = tensor.dims();
+  dims[0] = count;
+  HostTensor rows = HostTensor::Empty(tensor.dtype(), dims);
+  const size_t row_bytes = tensor.num_bytes() / static_cast<size_t>(tensor.dims()[0]);
   const std::byte* from = tensor.bytes() + static_cast<size_t>(first) * row_bytes;
   std::copy(from, from + static_cast<size_t>(count) * row_bytes, rows.mutable_bytes());
   return rows;
@@ -73,7 +91,8 @@ void Count(data::Batch& batch) {
 }  // namespace
 
 absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::ModelConfig& model,
-                                        bool require_targets) {
+                                        bool require_targets,
+                                        const std::vector<BatchTensorSpec>& extras) {
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
                       io::SafetensorsFile::Open(path));
   BatchFile result;
@@ -132,6 +151,9 @@ absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::M
       positions[i] = continues && segments[i] != 0 ? positions[i - 1] + 1 : 0;
     }
   }
+  for (const BatchTensorSpec& spec : extras) {
+    MW_ASSIGN_OR_RETURN(batch.extras[spec.name], ReadExtra(*file, spec, dims));
+  }
   Count(batch);
   return result;
 }
@@ -173,6 +195,9 @@ std::vector<data::Batch> SplitBatch(const data::Batch& batch, const std::vector<
     part.loss_mask = Rows(batch.loss_mask, first, count);
     part.segment_ids = Rows(batch.segment_ids, first, count);
     part.positions = Rows(batch.positions, first, count);
+    for (const auto& [name, tensor] : batch.extras) {
+      part.extras[name] = Rows(tensor, first, count);
+    }
     Count(part);
     parts.push_back(std::move(part));
     first += count;

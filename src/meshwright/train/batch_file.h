@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "meshwright/data/packing.h"
 #include "meshwright/models/model_config.h"
+#include "meshwright/train/loss.h"
 
 namespace mw::train {
 
@@ -20,7 +21,7 @@ struct BatchFile {
 // Reads tokens s32 [B,T], targets s32 [B,T] (shifted already) and loss_mask f32 [B,T],
 // and optionally segment_ids and positions s32 [B,T]. Without segment_ids a row is one
 // document; without positions they count from 0 in each run of equal segment ids.
-// Other tensors are ignored.
+// Of `extras` each is read by its name, of its dtype and dims. Other tensors are ignored.
 //
 // With `require_targets` false, targets and loss_mask may be missing: then they are 0.
 // Errors: NotFound for a missing tensor; InvalidArgument for another dtype or shape, for
@@ -28,7 +29,8 @@ struct BatchFile {
 // model's and for a mask that is negative or not finite, each naming file, tensor and
 // place; what io reports.
 absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::ModelConfig& model,
-                                        bool require_targets);
+                                        bool require_targets,
+                                        const std::vector<BatchTensorSpec>& extras = {});
 
 // Parses the value of --micro-batches: "3" = so many equal parts, "2,1,1" = rows of each.
 // Errors: InvalidArgument when it is neither or does not cut `num_rows` rows.

@@ -27,11 +27,14 @@ namespace {
 std::vector<ConfigField> MakeFields() {
   return {
       MW_FIELD("steps", steps, "updates of the run"),
-      MW_FIELD("batch_size", data.batch_size, "rows of one micro-batch"),
+      MW_FIELD("batch_size", data.batch_size,
+               "rows of one micro-batch; with loss.name=dpo each pair has two"),
       MW_FIELD("max_target_length", data.max_target_length, "tokens of a row"),
       MW_FIELD("gradient_accumulation_steps", gradient_accumulation_steps,
                "micro-batches of one update"),
-      MW_FIELD("packing", data.packing, "several documents share a row, without seeing each other"),
+      MW_FIELD(
+          "packing", data.packing,
+          "several documents share a row, without seeing each other; false with loss.name=dpo"),
       MW_FIELD("pad_first", data.pad_first, "padding stands before the documents of a row"),
       MW_FIELD("shuffle", data.shuffle, "a new order of the data in every epoch"),
       MW_FIELD("seed", data.seed, "of the data's order and of sampling"),
@@ -104,12 +107,27 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("skip_step_scaling_factor", engine.skip_step_scaling_factor,
                "standard deviations above the mean that count as a spike"),
 
-      MW_FIELD("loss.name", engine.loss.name, "sft"),
+      MW_FIELD("loss.name", engine.loss.name, "sft, dpo or distill: see losses.md (--loss)"),
       MW_FIELD("loss.z_loss", engine.loss.z_loss,
-               "coefficient of the squared log-partition function"),
+               "sft: coefficient of the squared log-partition function"),
       MW_FIELD("loss.label_smoothing", engine.loss.label_smoothing,
-               "share of the loss that every token of the vocabulary gets alike, in place of the "
-               "target"),
+               "sft: share of the loss that every token of the vocabulary gets alike, in place of "
+               "the target"),
+      MW_FIELD("loss.dpo_loss", engine.loss.dpo.loss, "dpo: sigmoid, ipo or hinge"),
+      MW_FIELD("loss.dpo_beta", engine.loss.dpo.beta,
+               "dpo: how strongly the model is held to the reference"),
+      MW_FIELD("loss.dpo_label_smoothing", engine.loss.dpo.label_smoothing,
+               "dpo: probability that a pair is the wrong way round"),
+      MW_FIELD("loss.dpo_reference_free", engine.loss.dpo.reference_free,
+               "dpo: no reference; every completion is taken to be as likely under it"),
+      MW_FIELD("loss.distill_kl", engine.loss.distill.kl,
+               "distill: forward, KL(teacher || student), or reverse"),
+      MW_FIELD("loss.distill_top_k", engine.loss.distill.top_k,
+               "distill: how many of the teacher's likeliest tokens it is about"),
+      MW_FIELD("loss.distill_alpha", engine.loss.distill.alpha,
+               "distill: share of the divergence in the loss; the rest is cross-entropy"),
+      MW_FIELD("loss.distill_temperature", engine.loss.distill.temperature,
+               "distill: both sides' logits are divided by it"),
       MW_FIELD("head_chunk_tokens", engine.loss.head_chunk_tokens,
                "tokens whose logits exist on a device at a time; 0 = all"),
 
@@ -410,6 +428,7 @@ absl::Status TrainConfig::Finish() {
   }
   MW_RETURN_IF_ERROR(CheckLoraKeys());
   engine.schedule.total_steps = steps;
+  MW_RETURN_IF_ERROR(FinishPreferences());
   MW_RETURN_IF_ERROR(generation.Validate());
   MW_RETURN_IF_ERROR(data.Validate());
   MW_RETURN_IF_ERROR(engine.Validate());
@@ -446,6 +465,7 @@ data::DatasetOptions TrainConfig::dataset_options() const {
   options.max_target_length = data.max_target_length;
   options.skip_malformed = skip_malformed;
   options.loss_on_prompt = loss_on_prompt;
+  options.preferences = engine.loss.name == "dpo";
   return options;
 }
 

@@ -68,6 +68,8 @@ struct TrainConfig {
  private:
   // Those of adapters without adapters.
   absl::Status CheckLoraKeys() const;
+  // What preference rows need.
+  absl::Status FinishPreferences();
 };
 
 // The place of a setting.

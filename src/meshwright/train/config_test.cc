@@ -122,10 +122,36 @@ TEST(ConfigTest, LoraKeysDoNothingWithoutARank) {
 }
 
 TEST(ConfigTest, KeysOfLaterFeaturesAreErrors) {
-  for (const char* setting : {"kernels=off", "loss.kl_coef=0.1", "loss.name=grpo",
-                              "advantage.mode=std", "loss.name=dpo"}) {
+  for (const char* setting :
+       {"kernels=off", "loss.kl_coef=0.1", "loss.name=grpo", "advantage.mode=std"}) {
     EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kUnimplemented)
         << setting << ": " << SettingError(setting);
+  }
+}
+
+// Each loss has its own settings; another's would do nothing.
+TEST(ConfigTest, SettingsOfAnotherLossAreErrors) {
+  const auto error = [](std::vector<std::string> settings) {
+    return std::string(LoadConfig("", settings).status().message());
+  };
+  EXPECT_THAT(error({"loss.dpo_beta=0.2"}),
+              HasSubstr("loss.dpo_beta is a setting of loss.name=dpo, and loss.name is sft"));
+  EXPECT_THAT(error({"loss.name=distill", "loss.z_loss=0.1"}), HasSubstr("loss.name=sft"));
+  EXPECT_THAT(error({"loss.name=dpo", "loss.distill_top_k=8"}), HasSubstr("loss.name=distill"));
+  EXPECT_TRUE(LoadConfig("", {"loss.name=dpo", "loss.dpo_beta=0.2"}).ok());
+  for (const char* setting : {"loss.dpo_beta=0", "loss.dpo_beta=-1", "loss.dpo_loss=sigmod",
+                              "loss.dpo_label_smoothing=0.5", "loss.dpo_label_smoothing=-0.1"}) {
+    EXPECT_EQ(LoadConfig("", {"loss.name=dpo", setting}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << setting;
+  }
+  EXPECT_THAT(error({"loss.name=dpo", "loss.dpo_loss=ipo", "loss.dpo_label_smoothing=0.1"}),
+              HasSubstr("is of loss.dpo_loss sigmoid only"));
+  for (const char* setting : {"loss.distill_kl=both", "loss.distill_top_k=1",
+                              "loss.distill_alpha=1.5", "loss.distill_temperature=0"}) {
+    EXPECT_EQ(LoadConfig("", {"loss.name=distill", setting}).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << setting;
   }
 }
 

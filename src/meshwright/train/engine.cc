@@ -175,6 +175,31 @@ absl::StatusOr<EvalMetrics> Engine::EvalStep(const data::Batch& batch) {
   return metrics;
 }
 
+absl::StatusOr<Scores> Engine::ScoreStep(const data::Batch& batch, const ScoreOptions& options) {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  MW_ASSIGN_OR_RETURN(const BatchShape shape, impl_->CheckBatch(batch, kNumPackedTensors));
+  MW_ASSIGN_OR_RETURN(LoadedProgram * program, impl_->Score(shape, options));
+  MW_RETURN_IF_ERROR(impl_->UploadBatch(batch, kNumPackedTensors));
+  MW_RETURN_IF_ERROR(impl_->Run(*program));
+  Scores scores;
+  size_t next = 0;
+  const auto read = [&](DType dtype, bool per_k, HostTensor& to) -> absl::Status {
+    DeviceArray array;
+    impl_->TakeResult(next++, array);
+    TensorType type(dtype, {shape.rows, shape.tokens}, impl_->placement_.batch);
+    if (per_k) type.dims.push_back(options.top_k);
+    MW_ASSIGN_OR_RETURN(to, impl_->Read(array, type));
+    return absl::OkStatus();
+  };
+  MW_RETURN_IF_ERROR(read(DType::kF32, false, scores.log_probs));
+  if (options.entropy) MW_RETURN_IF_ERROR(read(DType::kF32, false, scores.entropy));
+  if (options.top_k > 0) {
+    MW_RETURN_IF_ERROR(read(DType::kS32, true, scores.top_ids));
+    MW_RETURN_IF_ERROR(read(DType::kF32, true, scores.top_log_probs));
+  }
+  return scores;
+}
+
 absl::StatusOr<std::vector<HostTensor>> Engine::Params() const {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
   std::vector<HostTensor> result;
@@ -328,6 +353,14 @@ void VisitPrograms(const std::map<BatchShape, MicroPrograms>& micro,
     if (programs.first) visit("first_kernel" + suffix, *programs.first);
     if (programs.accum) visit("accum_kernel" + suffix, *programs.accum);
     if (programs.eval) visit("eval_kernel" + suffix, *programs.eval);
+    for (const auto& [score, program] : programs.score) {
+      const std::string wants =
+          fmt::format("{}{}", score.entropy ? " entropy" : "",
+                      score.top_k > 0 ? fmt::format(" top_k={}", score.top_k) : std::string());
+      const std::string at =
+          score.temperature == 1 ? "" : fmt::format(" temperature={}", score.temperature);
+      visit("score_kernel" + suffix + wants + at, program);
+    }
     if (programs.train_step) visit("train_step_kernel" + suffix, *programs.train_step);
     for (const auto& [count, batched] : programs.batched) {
       visit(fmt::format("batched_kernel[{},{},{}]", count, shape.rows, shape.tokens), batched);

@@ -21,6 +21,7 @@
 #include "meshwright/runtime/executable_cache.h"
 #include "meshwright/train/engine_options.h"
 #include "meshwright/train/metrics.h"
+#include "meshwright/train/score_options.h"
 #include "meshwright/train/step_flops.h"
 
 namespace mw::train {
@@ -68,6 +69,14 @@ struct GradientReadout {
   std::vector<HostTensor> gradients;
   LossTotals loss;
   double grad_norm = 0;
+};
+
+// Of each target whose loss_mask is not 0; 0 for the others. What ScoreOptions asked for.
+struct Scores {
+  HostTensor log_probs;      // f32 [B, T]
+  HostTensor entropy;        // f32 [B, T]
+  HostTensor top_ids;        // s32 [B, T, top_k], likeliest first
+  HostTensor top_log_probs;  // f32 [B, T, top_k]
 };
 
 // Trains one model: FwdBwd accumulates the gradient of a micro-batch, Update applies
@@ -135,6 +144,11 @@ class Engine {
 
   // Loss sums of a batch with the newest weights. Waits for them.
   absl::StatusOr<EvalMetrics> EvalStep(const data::Batch& batch);
+
+  // Log-probabilities of a batch's targets with the newest weights, and no gradients. What the
+  // loss wants of a batch is not asked for. Waits for them.
+  // Errors: InvalidArgument for a batch of other types, and for options out of range.
+  absl::StatusOr<Scores> ScoreStep(const data::Batch& batch, const ScoreOptions& options = {});
 
   // Compares the copies that devices hold of one part of a weight or of the state.
   // Errors: Internal naming the tensor and the devices where bits differ.

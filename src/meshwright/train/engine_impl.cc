@@ -274,13 +274,14 @@ const HostTensor* BatchTensor(const data::Batch& batch, size_t i, const std::str
 
 }  // namespace
 
-absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch) const {
+absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch,
+                                                    size_t num_tensors) const {
   const Dims& dims = batch.tokens.dims();
   if (dims.size() != 2 || dims[0] < 1 || dims[1] < 1) {
     return absl::InvalidArgumentError(fmt::format(
         "batch tensor tokens has dims {} but must be [rows, tokens]", DimsToString(dims)));
   }
-  for (size_t i = 0; i < batch_specs_.size(); ++i) {
+  for (size_t i = 0; i < num_tensors; ++i) {
     const BatchTensorSpec& spec = batch_specs_[i];
     const HostTensor* const tensor = BatchTensor(batch, i, spec.name);
     if (tensor == nullptr) {
@@ -294,8 +295,8 @@ absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch) co
   return BatchShape{dims[0], dims[1]};
 }
 
-absl::Status Engine::Impl::UploadBatch(const data::Batch& batch) {
-  for (size_t i = 0; i < batch_specs_.size(); ++i) {
+absl::Status Engine::Impl::UploadBatch(const data::Batch& batch, size_t num_tensors) {
+  for (size_t i = 0; i < num_tensors; ++i) {
     const HostTensor& tensor = *BatchTensor(batch, i, batch_specs_[i].name);
     const TensorType type(tensor.dtype(), tensor.dims(),
                           BatchTensorPlacement(batch_specs_[i], placement_));

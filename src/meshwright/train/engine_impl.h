@@ -55,6 +55,7 @@ struct MicroPrograms {
   std::optional<LoadedProgram> first;
   std::optional<LoadedProgram> accum;
   std::optional<LoadedProgram> eval;
+  std::map<ScoreOptions, LoadedProgram> score;
   std::optional<LoadedProgram> train_step;
   std::map<int64_t, LoadedProgram> batched;  // by the number of micro-batches
 };
@@ -128,11 +129,19 @@ class Engine::Impl {
                                        std::optional<NewProgram> built = std::nullopt);
   absl::StatusOr<LoadedProgram*> Accum(BatchShape shape);
   absl::StatusOr<LoadedProgram*> Eval(BatchShape shape);
+  absl::StatusOr<LoadedProgram*> Score(BatchShape shape, const ScoreOptions& score);
   absl::StatusOr<LoadedProgram*> Batched(BatchShape shape, int64_t count);
   absl::StatusOr<LoadedProgram*> TrainStepProgram(BatchShape shape);
   absl::StatusOr<LoadedProgram*> UpdateProgram(std::optional<NewProgram> built = std::nullopt);
-  absl::StatusOr<BatchShape> CheckBatch(const data::Batch& batch) const;
-  absl::Status UploadBatch(const data::Batch& batch);
+  // Of the first `num_tensors`: all that the loss wants, or kNumPackedTensors.
+  absl::StatusOr<BatchShape> CheckBatch(const data::Batch& batch, size_t num_tensors) const;
+  absl::StatusOr<BatchShape> CheckBatch(const data::Batch& batch) const {
+    return CheckBatch(batch, batch_specs_.size());
+  }
+  absl::Status UploadBatch(const data::Batch& batch, size_t num_tensors);
+  absl::Status UploadBatch(const data::Batch& batch) {
+    return UploadBatch(batch, batch_specs_.size());
+  }
   // One after the other along a new first dim.
   absl::Status UploadBatches(std::span<const data::Batch> batches);
   absl::Status Run(LoadedProgram& program);

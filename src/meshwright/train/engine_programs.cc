@@ -118,6 +118,20 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::Eval(BatchShape shape) {
   return &*programs.eval;
 }
 
+absl::StatusOr<LoadedProgram*> Engine::Impl::Score(BatchShape shape, const ScoreOptions& score) {
+  MicroPrograms& programs = ProgramsFor(shape);
+  auto it = programs.score.find(score);
+  if (it == programs.score.end()) {
+    MW_ASSIGN_OR_RETURN(LoadedProgram program,
+                        BuildNow(BuildScoreKernel(*model_, options_, shape, score)));
+    AddArgs(program, weights_);
+    for (size_t i = 0; i < kNumPackedTensors; ++i) AddArg(program, batch_[i]);
+    FinishArgs(program);
+    it = programs.score.emplace(score, std::move(program)).first;
+  }
+  return &it->second;
+}
+
 absl::StatusOr<LoadedProgram*> Engine::Impl::Batched(BatchShape shape, int64_t count) {
   MicroPrograms& programs = ProgramsFor(shape);
   auto it = programs.batched.find(count);

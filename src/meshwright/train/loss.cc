@@ -1,13 +1,5 @@
 #include "meshwright/train/loss.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-
-#include "meshwright/base/excerpt.h"
-#include "meshwright/base/float32.h"
-#include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/compare.h"
@@ -15,42 +7,13 @@
 #include "meshwright/ops/div.h"
 #include "meshwright/ops/mul.h"
 #include "meshwright/ops/select.h"
+#include "meshwright/train/losses/distill.h"
+#include "meshwright/train/losses/dpo.h"
 #include "meshwright/train/losses/sft.h"
 
 namespace mw::train {
 
 using graph::Value;
-
-const std::vector<std::string>& LossNames() {
-  static const auto* const names = new std::vector<std::string>{"sft"};
-  return *names;
-}
-
-absl::Status LossOptions::Validate() const {
-  const std::vector<std::string>& names = LossNames();
-  if (name == "grpo" || name == "dpo" || name == "distill") {
-    return absl::UnimplementedError(
-        fmt::format("loss.name {} is not available; it can be {}", name, fmt::join(names, ", ")));
-  }
-  if (std::ranges::find(names, name) == names.end()) {
-    return absl::InvalidArgumentError(fmt::format("loss.name \"{}\" is unknown{}; it can be {}",
-                                                  Excerpt(name), NearestNote(name, names),
-                                                  fmt::join(names, ", ")));
-  }
-  if (!(z_loss >= 0)) {
-    return absl::InvalidArgumentError(fmt::format("loss.z_loss {} must not be negative", z_loss));
-  }
-  MW_RETURN_IF_ERROR(CheckFloat32("loss.z_loss", z_loss));
-  if (!(label_smoothing >= 0 && label_smoothing < 1)) {
-    return absl::InvalidArgumentError(
-        fmt::format("loss.label_smoothing {} must be at least 0 and less than 1", label_smoothing));
-  }
-  if (head_chunk_tokens < 0) {
-    return absl::InvalidArgumentError(fmt::format(
-        "head_chunk_tokens {} must be positive, or 0 for no chunks", head_chunk_tokens));
-  }
-  return absl::OkStatus();
-}
 
 TensorType BatchTensorSpec::Type(int64_t num_rows, int64_t num_tokens) const {
   Dims dims = {num_rows};
@@ -80,6 +43,8 @@ WeightedMetric AddTerm(WeightedMetric objective, WeightedMetric term, double coe
 
 absl::StatusOr<std::shared_ptr<const Loss>> CreateLoss(const LossOptions& options) {
   MW_RETURN_IF_ERROR(options.Validate());
+  if (options.name == "dpo") return std::make_shared<const DpoLoss>(options.dpo);
+  if (options.name == "distill") return std::make_shared<const DistillLoss>(options.distill);
   return std::make_shared<const SftLoss>(options);
 }
 

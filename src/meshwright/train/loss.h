@@ -15,24 +15,10 @@
 #include "meshwright/graph/graph.h"
 #include "meshwright/nn/linear.h"
 #include "meshwright/nn/lm_head.h"
+#include "meshwright/train/loss_options.h"
 #include "meshwright/train/loss_totals.h"
 
 namespace mw::train {
-
-// The settings of the losses that have a name.
-struct LossOptions {
-  std::string name = "sft";
-  double z_loss = 0.0;  // coefficient of the squared log-partition function
-  double label_smoothing = 0.0;
-  // Logits exist for this many tokens at a time; 0 = all at once.
-  int64_t head_chunk_tokens = 1024;
-
-  // Errors: InvalidArgument naming the field, its value and what it may be;
-  // Unimplemented for what does not exist yet.
-  absl::Status Validate() const;
-
-  friend bool operator==(const LossOptions&, const LossOptions&) = default;
-};
 
 // A tensor of the batch besides those that every batch has. Its first dims are [B, T], or
 // [B] for one that is not per token; on a mesh they lie as the batch does.
@@ -116,9 +102,6 @@ class Loss {
 // with the weight of its micro-batch's tokens: `coefficient` means the same for any number of
 // micro-batches. A term without weight (denominator 0) adds nothing.
 WeightedMetric AddTerm(WeightedMetric objective, WeightedMetric term, double coefficient);
-
-// The names that LossOptions::name can have.
-const std::vector<std::string>& LossNames();
 
 // Errors: what LossOptions::Validate refuses.
 absl::StatusOr<std::shared_ptr<const Loss>> CreateLoss(const LossOptions& options);

@@ -17,8 +17,10 @@
 #include "meshwright/train/async_checkpointer.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/load_params.h"
+#include "meshwright/train/reference_log_probs.h"
 #include "meshwright/train/resume.h"
 #include "meshwright/train/run_folder.h"
+#include "meshwright/train/teacher.h"
 #include "meshwright/train/tokenizer_source.h"
 #include "meshwright/train/training_data.h"
 
@@ -61,6 +63,18 @@ class SftRun {
           "leave eval_interval=-1",
           config_.eval_interval));
     }
+    const bool distills = config_.engine.loss.name == "distill";
+    if (distills && options_.teacher.empty() && !options_.resume) {
+      return absl::InvalidArgumentError(
+          "loss.name=distill learns from another model: give it as --teacher MODEL");
+    }
+    if (!distills && !options_.teacher.empty()) {
+      return absl::InvalidArgumentError(fmt::format(
+          "--teacher is of loss.name=distill, and loss.name is {}: leave it out, or give "
+          "loss.name=distill",
+          config_.engine.loss.name));
+    }
+    MW_RETURN_IF_ERROR(CheckUtf8("--teacher", options_.teacher));
     MW_RETURN_IF_ERROR(CheckOutFolder(options_.out, options_.resume));
     const bool names_model = !options_.model.empty() || !options_.resume;
     MW_ASSIGN_OR_RETURN(const OpenedModel asked, names_model
@@ -103,6 +117,7 @@ class SftRun {
     }
     MW_RETURN_IF_ERROR(OpenData(asked, saved ? &saved->state : nullptr));
     if (stop.load()) return Stopped();
+    if (distills) MW_RETURN_IF_ERROR(OpenTeacher(asked, saved ? &saved->state : nullptr));
     MW_ASSIGN_OR_RETURN(const data::Batch empty, EmptyBatch(*dataset_, config_));
     MW_ASSIGN_OR_RETURN(engine_, MakeEngine(client_, cache_, *model_, config_, false,
                                             saved ? &saved->state.engine : nullptr, &empty));
@@ -118,6 +133,9 @@ class SftRun {
       Note("enable_checkpointing=false: the trained weights will not be saved");
     }
     if (stop.load()) return Stopped();
+    const absl::Status referred = OpenReference(asked, stop);
+    if (absl::IsCancelled(referred) && stop.load()) return Stopped();
+    MW_RETURN_IF_ERROR(referred);
     const absl::Status trained = Train(stop);
     // What a save reads besides its copies lives here.
     const absl::Status saved_last = FinishSaving(trained.ok());
@@ -167,6 +185,56 @@ class SftRun {
     return absl::OkStatus();
   }
 
+  absl::Status OpenTeacher(const OpenedModel& student, const CheckpointState* saved) {
+    std::string before;
+    if (saved != nullptr && saved->metadata.contains("teacher")) {
+      before = saved->metadata.at("teacher");
+    }
+    teacher_name_ = options_.teacher.empty() ? before : options_.teacher;
+    if (teacher_name_.empty()) {
+      return absl::FailedPreconditionError(
+          fmt::format("{} does not say which teacher the run has: give --teacher", options_.out));
+    }
+    if (options_.teacher.empty()) {
+      Note(fmt::format("--teacher is {}, with which the run began", before));
+    } else if (!before.empty() && before != teacher_name_) {
+      Note(fmt::format("--teacher is {} (was {})", teacher_name_, before));
+    }
+    MW_ASSIGN_OR_RETURN(teacher_, Teacher::Open(client_, cache_, teacher_name_, student, config_));
+    fill_ = fill_eval_ = [this](data::Batch& batch) { return teacher_->Fill(batch); };
+    return absl::OkStatus();
+  }
+
+  // Those of the loss, if it wants any: of the weights that the run began with.
+  absl::Status OpenReference(const OpenedModel& asked, const std::atomic<bool>& stop) {
+    if (config_.engine.loss.name != "dpo" || config_.engine.loss.dpo.reference_free) {
+      return absl::OkStatus();
+    }
+    reference_facts_ = ReferenceFacts(config_);
+    MW_ASSIGN_OR_RETURN(reference_facts_[kReferenceModel], BaseFingerprint(asked));
+    const auto open = [&](const std::string& name,
+                          const std::shared_ptr<const data::Dataset>& dataset)
+        -> absl::StatusOr<ReferenceLogProbs> {
+      if (options_.resume)
+        return ReferenceLogProbs::Read(options_.out, name, *dataset, reference_facts_);
+      Note(fmt::format("scoring the {} rows of {} with the reference", dataset->size(), name));
+      return ReferenceLogProbs::Compute(*engine_, dataset, config_, &stop);
+    };
+    MW_ASSIGN_OR_RETURN(reference_, open("--data", dataset_));
+    fill_ = [this](data::Batch& batch) { return reference_->Fill(batch); };
+    if (!eval_dataset_) return absl::OkStatus();
+    MW_ASSIGN_OR_RETURN(eval_reference_, open("--eval-data", eval_dataset_));
+    fill_eval_ = [this](data::Batch& batch) { return eval_reference_->Fill(batch); };
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteReferenceFile() const {
+    if (!reference_ || options_.resume) return absl::OkStatus();
+    std::map<std::string, const ReferenceLogProbs*> by_name = {{"--data", &*reference_}};
+    if (eval_reference_) by_name["--eval-data"] = &*eval_reference_;
+    return WriteReference(options_.out, by_name, reference_facts_);
+  }
+
   static absl::StatusOr<data::DataIteratorState> ParsePosition(const std::string& text) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (json.is_discarded()) {
@@ -183,7 +251,8 @@ class SftRun {
     bool opened = false;
     while (engine_->step() < config_.steps && !stop.load()) {
       while (NeedsMicroBatch() && !stop.load()) {
-        MW_ASSIGN_OR_RETURN(const data::Batch batch, batches_->Next());
+        MW_ASSIGN_OR_RETURN(data::Batch batch, batches_->Next());
+        if (fill_) MW_RETURN_IF_ERROR(fill_(batch));
         // The batch may have been waited for.
         if (stop.load()) break;
         if (start_s_ == 0) NoteStart();
@@ -277,6 +346,7 @@ class SftRun {
       MW_RETURN_IF_ERROR(out_lock_.Lock(options_.out));
     }
     MW_RETURN_IF_ERROR(io::WriteFile(options_.out + "/config.yaml", ConfigToYaml(config_)));
+    MW_RETURN_IF_ERROR(WriteReferenceFile());
     if (config_.enable_checkpointing) {
       AsyncCheckpointer::Options saving;
       saving.async = config_.async_checkpointing;
@@ -356,6 +426,7 @@ class SftRun {
     job.state.metadata["model"] = model_name_;
     if (!options_.base.empty()) job.state.metadata[kBaseOfModel] = options_.base;
     if (!base_fingerprint_.empty()) job.state.metadata[kBaseFingerprint] = base_fingerprint_;
+    if (teacher_) job.state.metadata["teacher"] = teacher_name_;
     MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine_->Params());
     ExportOptions export_options;
     export_options.dtype = config_.engine.weight_dtype;
@@ -384,7 +455,7 @@ class SftRun {
   // False when there is something to measure and `stop` came first.
   absl::StatusOr<bool> Measure(const std::atomic<bool>& stop) {
     if (!eval_dataset_) return true;
-    const auto metrics = Evaluate(*engine_, eval_dataset_, config_, &stop);
+    const auto metrics = Evaluate(*engine_, eval_dataset_, config_, &stop, fill_eval_);
     if (absl::IsCancelled(metrics.status()) && stop.load()) return false;
     MW_RETURN_IF_ERROR(metrics.status());
     if (options_.on_eval) options_.on_eval(engine_->step(), *metrics);
@@ -416,6 +487,14 @@ class SftRun {
   std::shared_ptr<const data::Dataset> dataset_;
   std::shared_ptr<const data::Dataset> eval_dataset_;
   std::unique_ptr<data::BatchIterator> batches_;
+  std::unique_ptr<Teacher> teacher_;
+  std::string teacher_name_;
+  std::optional<ReferenceLogProbs> reference_;
+  std::optional<ReferenceLogProbs> eval_reference_;
+  std::map<std::string, std::string> reference_facts_;
+  // Of training batches and of those of eval_dataset_; null where the loss wants nothing.
+  FillBatch fill_;
+  FillBatch fill_eval_;
   // In the data: of the next micro-batch to be saved, and where its update began.
   data::DataIteratorState position_;
   data::DataIteratorState update_position_;
@@ -445,7 +524,8 @@ absl::StatusOr<SftResult> RunSft(std::shared_ptr<const runtime::Client> client,
 }
 
 absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data::Dataset> dataset,
-                                     const TrainConfig& config, const std::atomic<bool>* stop) {
+                                     const TrainConfig& config, const std::atomic<bool>* stop,
+                                     const FillBatch& fill) {
   data::DataIteratorOptions options = config.data;
   options.shuffle = false;
   options.num_epochs = 1;
@@ -458,6 +538,7 @@ absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data:
     absl::StatusOr<data::Batch> batch = batches->Next();
     if (absl::IsOutOfRange(batch.status())) return total;
     MW_RETURN_IF_ERROR(batch.status());
+    if (fill) MW_RETURN_IF_ERROR(fill(*batch));
     MW_ASSIGN_OR_RETURN(const EvalMetrics metrics, engine.EvalStep(*batch));
     total += metrics;
   }

@@ -29,6 +29,8 @@ struct SftOptions {
   std::string base;               // see OpenModel
   std::vector<std::string> data;  // JSONL files
   std::string eval_data;          // "" = none; measured before, every eval_interval, and after
+  // Of loss.name distill: see Teacher; "" with `resume`: the run's own.
+  std::string teacher;
   std::string out;
   // Continue the newest checkpoint of `out`, which then must have one.
   bool resume = false;
@@ -58,7 +60,13 @@ struct SftResult {
 // Trains. Once `stop` is true, no further micro-batch is dispatched; the newest update is
 // saved, and with it what the next one has accumulated.
 //
-// Files in `out`: config.yaml, metrics.jsonl, tensorboard/, checkpoints/. Measurements of
+// With loss.name dpo the data are preference rows, and the reference is the model that the run
+// begins with: all rows are scored with it before the first step.
+//
+// With loss.name distill the teacher scores each batch before it is dispatched.
+//
+// Files in `out`: config.yaml, metrics.jsonl, tensorboard/, checkpoints/, and with dpo
+// reference_logprobs.safetensors. Measurements of
 // eval_data are records of their own, and a continued run makes those that are not there yet:
 // in metrics.jsonl each is there once. Nothing is written before the first micro-batch has
 // succeeded. With the same settings, N steps and k steps, a restart and N-k steps give the same
@@ -74,10 +82,14 @@ absl::StatusOr<SftResult> RunSft(std::shared_ptr<const runtime::Client> client,
                                  runtime::ExecutableCache* cache, const TrainConfig& config,
                                  const SftOptions& options, const std::atomic<bool>& stop);
 
+// Gives a batch what its loss wants besides.
+using FillBatch = std::function<absl::Status(data::Batch&)>;
+
 // The loss over all of `dataset` once, in file order. Errors: Cancelled once `stop` is true.
 absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data::Dataset> dataset,
                                      const TrainConfig& config,
-                                     const std::atomic<bool>* stop = nullptr);
+                                     const std::atomic<bool>* stop = nullptr,
+                                     const FillBatch& fill = nullptr);
 
 // An engine for `model` with its weights, and with `state` where that is given. With
 // `weights_only` it holds no optimizer state: for looking at losses and gradients. With

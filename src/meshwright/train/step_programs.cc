@@ -73,13 +73,10 @@ struct LossSignature {
       : loss(options.StepLoss()), batch(BatchTensors(options)), carried(loss->state()) {}
 };
 
-// The sums of one micro-batch, of which the first is the objective's, then the new values of
-// what is carried.
-std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& options,
-                             const LossSignature& signature,
-                             const std::vector<nn::ParamSpec>& specs,
-                             const std::vector<Value>& weights, const std::vector<Value>& batch,
-                             const std::vector<Value>& carried) {
+// What a loss is built of, but for what it alone has. Adds the model to the graph.
+LossInputs AddModel(const models::Model& model, const EngineOptions& options,
+                    const std::vector<nn::ParamSpec>& specs, const std::vector<Value>& weights,
+                    const std::vector<Value>& batch) {
   nn::ParamMap params;
   for (size_t i = 0; i < specs.size(); ++i) params[specs[i].name] = weights[i];
   LossInputs in;
@@ -88,16 +85,27 @@ std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& op
   in.loss_mask_BT = batch[2];
   in.segment_ids_BT = batch[3];
   in.positions_BT = batch[4];
-  for (size_t i = kNumPackedTensors; i < batch.size(); ++i) {
-    in.extras[signature.batch[i].name] = batch[i];
-  }
-  for (size_t i = 0; i < carried.size(); ++i) in.state[signature.carried[i].name] = carried[i];
   in.hidden_BTD =
       model.Hidden(params, {in.tokens_BT, in.positions_BT, in.segment_ids_BT}, options.model);
   in.head_VD = model.HeadWeight(params);
   in.compute = options.model.compute();
   // Logits of so many tokens on each device.
   in.head_chunk_tokens = options.loss.head_chunk_tokens * NumTokenShardsAtHead(options.mesh);
+  return in;
+}
+
+// The sums of one micro-batch, of which the first is the objective's, then the new values of
+// what is carried.
+std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& options,
+                             const LossSignature& signature,
+                             const std::vector<nn::ParamSpec>& specs,
+                             const std::vector<Value>& weights, const std::vector<Value>& batch,
+                             const std::vector<Value>& carried) {
+  LossInputs in = AddModel(model, options, specs, weights, batch);
+  for (size_t i = kNumPackedTensors; i < batch.size(); ++i) {
+    in.extras[signature.batch[i].name] = batch[i];
+  }
+  for (size_t i = 0; i < carried.size(); ++i) in.state[signature.carried[i].name] = carried[i];
   const LossResult result = signature.loss->Build(in);
   const auto check = [&](bool fits, const std::string& what) {
     if (!fits) {
@@ -254,10 +262,11 @@ class StepBuilder {
     }
     return weights;
   }
-  // [B, T] each, or [B]; with `count` [count, B, T].
-  std::vector<Value> Batch(int64_t count = 0) {
+  // [B, T] each, or [B]; with `count` [count, B, T]. `packed`: without what the loss wants.
+  std::vector<Value> Batch(int64_t count = 0, bool packed = false) {
     std::vector<Value> batch;
     for (const BatchTensorSpec& spec : loss_.batch) {
+      if (packed && batch.size() == kNumPackedTensors) break;
       TensorType type = spec.Type(shape_.rows, shape_.tokens);
       PartitionSpec place = BatchTensorPlacement(spec, placement_);
       if (count > 0) {
@@ -333,6 +342,14 @@ class StepBuilder {
                                    const std::vector<Value>& carried) const {
     return MicroBatch(g_, seen, batch, carried, Zeros(g_, params_, placement_));
   }
+  nn::TokenLogProbs Score(const std::vector<Value>& weights, const std::vector<Value>& batch,
+                          const ScoreOptions& score) const {
+    nn::HeadOptions head;
+    head.temperature = score.temperature;
+    head.entropy = score.entropy;
+    head.top_k = score.top_k;
+    return AddModel(model_, options_, params_.all, weights, batch).LogProbs(head);
+  }
   LossOutputs Loss(const std::vector<Value>& weights, const std::vector<Value>& batch,
                    const std::vector<Value>& carried) const {
     return PackLoss(BuildLoss(model_, options_, loss_, params_.all, weights, batch, carried),
@@ -350,16 +367,19 @@ class StepBuilder {
   compile::Signature signature_;
 };
 
-// A program of the micro-batches of `shape`, which `build` fills.
+// A program of batches of `shape`, which `build` fills; has the loss in it or not.
 absl::StatusOr<compile::Program> BuildMicroProgram(
     const std::string& name, const models::Model& model, const EngineOptions& options,
-    BatchShape shape, const std::function<void(StepBuilder&, const StepPlacement&)>& build) {
+    BatchShape shape, const std::function<void(StepBuilder&, const StepPlacement&)>& build,
+    bool has_loss = true) {
   MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(model, options));
   MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
   const Mesh& mesh = options.mesh.partition.mesh;
   MW_RETURN_IF_ERROR(CheckBatchSplits(shape.rows, shape.tokens, placement, mesh));
-  MW_RETURN_IF_ERROR(options.StepLoss()->CheckRows(
-      shape.rows, placement.batch.dims.empty() ? 1 : mesh.Size(placement.batch.dims[0])));
+  if (has_loss) {
+    MW_RETURN_IF_ERROR(options.StepLoss()->CheckRows(
+        shape.rows, placement.batch.dims.empty() ? 1 : mesh.Size(placement.batch.dims[0])));
+  }
   return compile::BuildProgram(
       name,
       [&](Graph& g) {
@@ -514,6 +534,26 @@ absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
                              const LossOutputs loss = builder.Loss(weights, batch, carried);
                              builder.signature().Output(loss.sums, "sums", {});  // whole
                            });
+}
+
+absl::StatusOr<compile::Program> BuildScoreKernel(const models::Model& model,
+                                                  const EngineOptions& options, BatchShape shape,
+                                                  const ScoreOptions& score) {
+  return BuildMicroProgram(
+      "score_kernel", model, options, shape,
+      [&](StepBuilder& builder, const StepPlacement& placement) {
+        const std::vector<Value> weights = builder.Weights();
+        const std::vector<Value> batch = builder.Batch(0, /*packed=*/true);
+        const nn::TokenLogProbs tokens = builder.Score(weights, batch, score);
+        const auto output = [&](Value value, const char* name) {
+          builder.signature().Output(value, name, placement.batch);
+        };
+        output(tokens.log_prob, "log_probs");
+        if (tokens.entropy) output(*tokens.entropy, "entropy");
+        if (tokens.top_ids) output(*tokens.top_ids, "top_ids");
+        if (tokens.top_log_probs) output(*tokens.top_log_probs, "top_log_probs");
+      },
+      /*has_loss=*/false);
 }
 
 absl::StatusOr<compile::Program> BuildUpdateKernel(const models::Model& model,

@@ -15,6 +15,7 @@
 //   accum_kernel   weights, accumulators*, sums, batch, carried → accumulators, sums, carried
 //   update_kernel  trained weights*, state*, accumulators, sums → weights, state, metrics
 //   eval_kernel    weights, batch, carried                      → sums
+//   score_kernel   weights, the five of batch                   → log-probs, … (ScoreOptions)
 //
 // and instead of these, with the same arithmetic
 //
@@ -46,6 +47,7 @@
 #include "meshwright/nn/param.h"
 #include "meshwright/train/engine_options.h"
 #include "meshwright/train/metrics.h"
+#include "meshwright/train/score_options.h"
 #include "meshwright/train/update_graph.h"
 
 namespace mw::train {
@@ -85,6 +87,10 @@ absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model
                                                       BatchShape shape);
 absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
                                                  const EngineOptions& options, BatchShape shape);
+// Of targets whose loss_mask is not 0; the others get 0. Laid out as the batch is.
+absl::StatusOr<compile::Program> BuildScoreKernel(const models::Model& model,
+                                                  const EngineOptions& options, BatchShape shape,
+                                                  const ScoreOptions& score);
 
 // What BuildUpdate says, of the parameters that are trained.
 absl::StatusOr<compile::Program> BuildUpdateKernel(const models::Model& model,

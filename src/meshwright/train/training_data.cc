@@ -18,7 +18,9 @@ class NoEncoder : public data::TextEncoder {
 
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view, bool) const override {
     return absl::InvalidArgumentError(
-        fmt::format("{}; without a tokenizer rows must have input_ids", reason_));
+        fmt::format("{}; without a tokenizer rows must have token ids (input_ids, or lists of them "
+                    "as prompt, chosen and rejected)",
+                    reason_));
   }
   std::optional<int32_t> bos_id() const override { return std::nullopt; }
   std::optional<int32_t> eos_id() const override { return std::nullopt; }
@@ -71,7 +73,14 @@ absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
 
 absl::StatusOr<data::Batch> EmptyBatch(const data::Dataset& dataset, const TrainConfig& config) {
   const std::vector<data::RowPlan> rows(static_cast<size_t>(config.data.batch_size));
-  return data::MakeBatch(dataset, rows, config.data.max_target_length, config.data.pad_first);
+  MW_ASSIGN_OR_RETURN(
+      data::Batch batch,
+      data::MakeBatch(dataset, rows, config.data.max_target_length, config.data.pad_first));
+  for (const BatchTensorSpec& spec : config.engine.StepLoss()->batch_tensors()) {
+    const TensorType type = spec.Type(config.data.batch_size, config.data.max_target_length);
+    batch.extras[spec.name] = HostTensor::Zeros(type.dtype, type.dims);
+  }
+  return batch;
 }
 
 }  // namespace mw::train
