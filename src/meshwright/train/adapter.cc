@@ -87,14 +87,7 @@ absl::StatusOr<ExportSummary> ExportAdapter(const std::string& dir, const Opened
   MW_ASSIGN_OR_RETURN(
       const auto writer,
       io::SafetensorsWriter::Create(dir + "/" + kAdapterWeightsFile, tensors, {{"format", "pt"}}));
-  ExportSummary summary;
-  for (const io::TensorSpec& spec : tensors) {
-    MW_ASSIGN_OR_RETURN(HostTensor tensor, ReadPart(read, spec.name, spec.dims));
-    tensor = tensor.ConvertTo(options.dtype);
-    MW_RETURN_IF_ERROR(writer->Write(spec.name, tensor));
-    ++summary.num_tensors;
-    summary.num_bytes += tensor.num_bytes();
-  }
+  MW_ASSIGN_OR_RETURN(const ExportSummary summary, WriteParts(*writer, tensors, read));
   MW_RETURN_IF_ERROR(writer->Finish().status());
   models::PeftConfig config;
   config.lora = lora;

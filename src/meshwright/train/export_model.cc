@@ -105,14 +105,7 @@ absl::StatusOr<ExportSummary> ExportHf(const std::string& dir, const models::Mod
   shards.max_shard_bytes = options.max_shard_bytes;
   MW_ASSIGN_OR_RETURN(const auto writer,
                       io::ShardedSafetensorsWriter::Create(dir, tensors, shards));
-  ExportSummary summary;
-  for (const io::TensorSpec& spec : tensors) {
-    MW_ASSIGN_OR_RETURN(HostTensor tensor, ReadPart(read, spec.name, spec.dims));
-    tensor = tensor.ConvertTo(options.dtype);
-    MW_RETURN_IF_ERROR(writer->Write(spec.name, tensor));
-    ++summary.num_tensors;
-    summary.num_bytes += tensor.num_bytes();
-  }
+  MW_ASSIGN_OR_RETURN(const ExportSummary summary, WriteParts(*writer, tensors, read));
   MW_RETURN_IF_ERROR(writer->Finish().status());
   MW_RETURN_IF_ERROR(io::WriteFile(dir + "/config.json", config_text));
   if (options.tokenizer_from != nullptr) {

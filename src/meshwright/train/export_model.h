@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshwright/base/status_macros.h"
 #include "meshwright/core/host_tensor.h"
+#include "meshwright/io/tensor_source.h"
 #include "meshwright/models/model_config.h"
 #include "meshwright/nn/param.h"
 #include "meshwright/train/open_model.h"
@@ -41,6 +43,21 @@ absl::StatusOr<TensorReader> ReaderOf(const std::vector<nn::ParamSpec>& specs,
 // What `read` gives for a tensor. Errors: its own; InvalidArgument for other dims.
 absl::StatusOr<HostTensor> ReadPart(const TensorReader& read, const std::string& hf_name,
                                     const Dims& dims);
+
+// Writes `tensors` in their order, each in its dtype, with `writer.Write(name, tensor)`.
+template <typename Writer>
+absl::StatusOr<ExportSummary> WriteParts(Writer& writer, const std::vector<io::TensorSpec>& tensors,
+                                         const TensorReader& read) {
+  ExportSummary summary;
+  for (const io::TensorSpec& spec : tensors) {
+    MW_ASSIGN_OR_RETURN(HostTensor tensor, ReadPart(read, spec.name, spec.dims));
+    tensor = tensor.ConvertTo(spec.dtype);
+    MW_RETURN_IF_ERROR(writer.Write(spec.name, tensor));
+    ++summary.num_tensors;
+    summary.num_bytes += tensor.num_bytes();
+  }
+  return summary;
+}
 
 // Writes config.json, model.safetensors (shards with an index above
 // max_shard_bytes) and the tokenizer's files into the folder `dir`, which exists:

@@ -11,6 +11,8 @@
 #include "meshwright/train/engine.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/sft.h"
+#include "meshwright/train/step_params.h"
+#include "meshwright/train/stored_error_for_test.h"
 #include "meshwright/train/test_cache.h"
 
 namespace mw::train {
@@ -53,43 +55,19 @@ class LoraParityTest : public ::testing::TestWithParam<std::tuple<const char*, b
     return std::move(*engine);
   }
 
-  // The 2-norm of the difference to the stored elements relative to theirs less those of
-  // `start`.
-  static double Error(const HostTensor& actual, const HostTensor& stored,
-                      const HostTensor* start = nullptr) {
-    const int64_t stride = stored.num_elements() == actual.num_elements() ? 1 : 7;
-    EXPECT_EQ(stored.num_elements(), (actual.num_elements() + stride - 1) / stride);
-    double difference = 0;
-    double size = 0;
-    for (int64_t j = 0; j < stored.num_elements(); ++j) {
-      const auto at = static_cast<size_t>(j * stride);
-      const double expected = stored.as<float>()[static_cast<size_t>(j)];
-      difference += std::pow(actual.as<float>()[at] - expected, 2);
-      size += std::pow(expected - (start == nullptr ? 0 : start->as<float>()[at]), 2);
-    }
-    EXPECT_GT(size, 0);
-    return std::sqrt(difference / size);
-  }
-
   // The worst of the adapters' errors.
   double WorstError(const std::vector<nn::ParamSpec>& specs, const std::vector<HostTensor>& actual,
                     const std::string& kind, const std::vector<HostTensor>* start = nullptr) const {
-    const TensorReader read = *ReaderOf(specs, actual);
-    const TensorReader read_start = *ReaderOf(specs, start == nullptr ? actual : *start);
-    double worst = 0;
-    int adapters = 0;
-    for (const nn::ParamSpec& spec : specs) {
-      if (!spec.adapter) continue;
-      for (const std::string& name : spec.hf_names) {
-        const HostTensor before = *read_start(name);
-        const double error =
-            Error(*read(name), Get(kind + "/" + name), start == nullptr ? nullptr : &before);
-        worst = error <= worst ? worst : error;
-        ++adapters;
-      }
+    std::vector<size_t> adapters;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].adapter) adapters.push_back(i);
     }
-    EXPECT_GT(adapters, 0);
-    return worst;
+    std::vector<HostTensor> adapters_start;
+    if (start != nullptr) adapters_start = Pick(*start, adapters);
+    return WorstStoredError(
+        Pick(specs, adapters), Pick(actual, adapters),
+        [&](const std::string& name) { return Get(kind + "/" + name); },
+        start == nullptr ? nullptr : &adapters_start);
   }
 
   std::string name_;
@@ -167,7 +145,7 @@ TEST_P(LoraParityTest, MergedWeightsArePefts) {
   const std::string prefix = name_ + "/merged/";
   for (const std::string& key : reference_->names()) {
     if (!key.starts_with(prefix)) continue;
-    EXPECT_LE(Error(*read(key.substr(prefix.size())), *reference_->Read(key)), 1e-6) << key;
+    EXPECT_LE(StoredError(*read(key.substr(prefix.size())), *reference_->Read(key)), 1e-6) << key;
     ++compared;
   }
   EXPECT_EQ(compared, static_cast<int>(options.lora.Targets().size()));

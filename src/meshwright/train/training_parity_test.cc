@@ -11,6 +11,7 @@
 #include "meshwright/train/batch_file.h"
 #include "meshwright/train/engine.h"
 #include "meshwright/train/sft.h"
+#include "meshwright/train/stored_error_for_test.h"
 #include "meshwright/train/test_cache.h"
 
 namespace mw::train {
@@ -49,34 +50,10 @@ class TrainingParityTest : public ::testing::TestWithParam<const char*> {
     return std::move(*engine);
   }
 
-  // Per Hugging Face tensor, the 2-norm of the difference to `kind`/NAME relative to
-  // that of the stored values (less those of `start`, where given); the worst of all.
   double WorstError(const std::vector<nn::ParamSpec>& specs, const std::vector<HostTensor>& actual,
                     const std::string& kind, const std::vector<HostTensor>* start = nullptr) const {
-    double worst = 0;
-    for (size_t i = 0; i < specs.size(); ++i) {
-      const auto parts = static_cast<int64_t>(specs[i].hf_names.size());
-      const int64_t n = actual[i].num_elements() / parts;
-      for (int64_t part = 0; part < parts; ++part) {
-        const HostTensor stored = Get(kind + "/" + specs[i].hf_names[static_cast<size_t>(part)]);
-        // Larger tensors are stored as every 7th element.
-        const int64_t stride = stored.num_elements() == n ? 1 : 7;
-        EXPECT_EQ(stored.num_elements(), (n + stride - 1) / stride) << specs[i].name;
-        double difference = 0;
-        double size = 0;
-        for (int64_t j = 0; j < stored.num_elements(); ++j) {
-          const auto at = static_cast<size_t>(part * n + j * stride);
-          const double expected = stored.as<float>()[static_cast<size_t>(j)];
-          const double base = start == nullptr ? 0 : (*start)[i].as<float>()[at];
-          difference += std::pow(actual[i].as<float>()[at] - expected, 2);
-          size += std::pow(expected - base, 2);
-        }
-        EXPECT_GT(size, 0) << specs[i].name;
-        const double error = std::sqrt(difference / size);
-        worst = error <= worst ? worst : error;
-      }
-    }
-    return worst;
+    return WorstStoredError(
+        specs, actual, [&](const std::string& name) { return Get(kind + "/" + name); }, start);
   }
 
   OpenedModel model_;
