@@ -44,7 +44,7 @@ compile::Program Built(bool first) {
   const EngineOptions options = Options();
   const models::Model& model = *Opened().model;
   return Value(first ? BuildFirstKernel(model, options, {4, 512})
-                     : BuildUpdateKernel(model.Params(options.model), options));
+                     : BuildUpdateKernel(model, options));
 }
 
 const char* KernelName(const benchmark::State& state) {

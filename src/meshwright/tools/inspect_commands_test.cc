@@ -216,7 +216,8 @@ TEST_F(InspectCommandsTest, ProgramAndSchedule) {
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     return outcome.out;
   };
-  for (const char* kernel : {"first", "accum", "update", "eval_kernel"}) {
+  for (const char* kernel :
+       {"first", "accum", "update", "eval_kernel", "train_step", "batched", "score"}) {
     EXPECT_THAT(program(kernel, "stablehlo"), HasSubstr("stablehlo."));
     EXPECT_EQ(program(kernel, "census"), "no collectives\n");
   }

@@ -20,8 +20,8 @@
 namespace mw::tools {
 namespace {
 
-const std::vector<std::string> kKernels = {"first",   "accum",      "update",
-                                           "batched", "train_step", "eval"};
+const std::vector<std::string> kKernels = {"first",      "accum", "update", "batched",
+                                           "train_step", "eval",  "score"};
 const std::vector<std::string> kFormats = {"stablehlo", "graph", "specs", "census", "memory"};
 
 absl::Status CheckName(const char* flag, const std::string& name,
@@ -128,7 +128,7 @@ class InspectProgramCommand : public Command {
  public:
   void Define(CLI::App& app) override {
     model_.Define(app);
-    app.add_option("--kernel", kernel_, "first, accum, update, batched, train_step or eval")
+    app.add_option("--kernel", kernel_, "first, accum, update, batched, train_step, eval or score")
         ->option_text("NAME");
     app.add_option("--format", format_,
                    "stablehlo, graph (before lowering), specs (where everything lies), census "
@@ -186,6 +186,7 @@ class InspectProgramCommand : public Command {
     if (kernel_ == "accum") return train::BuildAccumKernel(model, config.engine, shape);
     if (kernel_ == "eval") return train::BuildEvalKernel(model, config.engine, shape);
     if (kernel_ == "train_step") return train::BuildTrainStepKernel(model, config.engine, shape);
+    if (kernel_ == "score") return train::BuildScoreKernel(model, config.engine, shape, {});
     if (kernel_ == "batched") {
       return train::BuildBatchedKernel(model, config.engine, shape,
                                        config.gradient_accumulation_steps);

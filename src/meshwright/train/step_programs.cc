@@ -7,16 +7,14 @@
 #include <set>
 #include <utility>
 
-#include "meshwright/autodiff/gradient.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/compile/signature.h"
-#include "meshwright/core/graph_error.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/reshard.h"
 #include "meshwright/ops/scan.h"
-#include "meshwright/train/loss.h"
+#include "meshwright/train/micro_batch.h"
 #include "meshwright/train/optimizer.h"
 #include "meshwright/train/scalars.h"
 #include "meshwright/train/step_params.h"
@@ -57,125 +55,6 @@ std::vector<Value> Zeros(Graph& g, const StepParams& params, const StepPlacement
   return zeros;
 }
 
-// What a micro-batch leaves besides gradients.
-struct LossOutputs {
-  Value sums;                  // f32 [2 per metric]
-  std::vector<Value> carried;  // as Loss::state() has it
-};
-
-// A loss and what it takes, in the order of the programs.
-struct LossSignature {
-  std::shared_ptr<const Loss> loss;
-  std::vector<BatchTensorSpec> batch;
-  std::vector<LossStateSpec> carried;
-
-  explicit LossSignature(const EngineOptions& options)
-      : loss(options.StepLoss()), batch(BatchTensors(options)), carried(loss->state()) {}
-};
-
-// What a loss is built of, but for what it alone has. Adds the model to the graph.
-LossInputs AddModel(const models::Model& model, const EngineOptions& options,
-                    const std::vector<nn::ParamSpec>& specs, const std::vector<Value>& weights,
-                    const std::vector<Value>& batch) {
-  nn::ParamMap params;
-  for (size_t i = 0; i < specs.size(); ++i) params[specs[i].name] = weights[i];
-  LossInputs in;
-  in.tokens_BT = batch[0];
-  in.targets_BT = batch[1];
-  in.loss_mask_BT = batch[2];
-  in.segment_ids_BT = batch[3];
-  in.positions_BT = batch[4];
-  in.hidden_BTD =
-      model.Hidden(params, {in.tokens_BT, in.positions_BT, in.segment_ids_BT}, options.model);
-  in.head_VD = model.HeadWeight(params);
-  in.compute = options.model.compute();
-  // Logits of so many tokens on each device.
-  in.head_chunk_tokens = options.loss.head_chunk_tokens * NumTokenShardsAtHead(options.mesh);
-  return in;
-}
-
-// The sums of one micro-batch, of which the first is the objective's, then the new values of
-// what is carried.
-std::vector<Value> BuildLoss(const models::Model& model, const EngineOptions& options,
-                             const LossSignature& signature,
-                             const std::vector<nn::ParamSpec>& specs,
-                             const std::vector<Value>& weights, const std::vector<Value>& batch,
-                             const std::vector<Value>& carried) {
-  LossInputs in = AddModel(model, options, specs, weights, batch);
-  for (size_t i = kNumPackedTensors; i < batch.size(); ++i) {
-    in.extras[signature.batch[i].name] = batch[i];
-  }
-  for (size_t i = 0; i < carried.size(); ++i) in.state[signature.carried[i].name] = carried[i];
-  const LossResult result = signature.loss->Build(in);
-  const auto check = [&](bool fits, const std::string& what) {
-    if (!fits) {
-      throw GraphError(absl::StatusCode::kInvalidArgument, "loss", what,
-                       in.hidden_BTD.graph().scope());
-    }
-  };
-  check(result.metrics.size() == signature.loss->metrics().size(),
-        fmt::format("it built {} metrics but declares {}", result.metrics.size(),
-                    signature.loss->metrics().size()));
-  std::vector<Value> outputs;
-  for (const WeightedMetric& metric : result.metrics) {
-    for (const Value value : {metric.unreduced_sum, metric.denominator}) {
-      check(value && value.type().dims.empty() && value.dtype() == DType::kF32,
-            "its sums and denominators must be f32 scalars");
-      outputs.push_back(value);
-    }
-  }
-  for (const LossStateSpec& spec : signature.carried) {
-    const auto it = result.state.find(spec.name);
-    check(it != result.state.end() && it->second.dtype() == spec.initial.dtype() &&
-              it->second.dims() == spec.initial.dims(),
-          fmt::format("it built no new value of the right type of its state {}", spec.name));
-    outputs.push_back(it->second);
-  }
-  return outputs;
-}
-
-// The gradient of one micro-batch into `accumulators` (empty: fresh ones), and what
-// BuildLoss leaves.
-autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
-                                         const EngineOptions& options,
-                                         const LossSignature& signature, const StepParams& params,
-                                         const std::vector<Value>& weights,
-                                         const std::vector<Value>& batch,
-                                         const std::vector<Value>& carried,
-                                         const std::vector<Value>& accumulators) {
-  Graph forward;
-  std::vector<Value> arguments;
-  const auto mirror = [&](const std::vector<Value>& values, const auto& name) {
-    std::vector<Value> mirrored;
-    for (size_t i = 0; i < values.size(); ++i) {
-      arguments.push_back(values[i]);
-      mirrored.push_back(
-          forward.AddParameter(TensorType(values[i].dtype(), values[i].dims()), name(i)));
-    }
-    return mirrored;
-  };
-  const std::vector<Value> forward_weights =
-      mirror(weights, [&](size_t i) { return params.all[i].name; });
-  const std::vector<Value> forward_batch =
-      mirror(batch, [&](size_t i) { return signature.batch[i].name; });
-  const std::vector<Value> forward_carried =
-      mirror(carried, [&](size_t i) { return signature.carried[i].name; });
-  forward.SetOutputs(BuildLoss(model, options, signature, params.all, forward_weights,
-                               forward_batch, forward_carried));
-  const std::vector<int> wrt(params.trained.begin(), params.trained.end());
-  return autodiff::BuildGradient(g, forward, arguments, wrt, kLossSum, accumulators);
-}
-
-// The outputs of BuildLoss as they cross programs.
-LossOutputs PackLoss(std::vector<Value> outputs, size_t num_carried) {
-  LossOutputs packed;
-  const auto end = outputs.end() - static_cast<std::ptrdiff_t>(num_carried);
-  packed.carried.assign(end, outputs.end());
-  outputs.erase(end, outputs.end());
-  packed.sums = PackScalars(outputs);
-  return packed;
-}
-
 // Heads are never cut.
 absl::Status CheckHeads(const models::ModelConfig& config, const MeshOptions& options) {
   const auto check = [&](const char* logical, const char* field, int64_t heads) -> absl::Status {
@@ -193,18 +72,6 @@ absl::Status CheckHeads(const models::ModelConfig& config, const MeshOptions& op
 }
 
 }  // namespace
-
-std::vector<BatchTensorSpec> BatchTensors(const EngineOptions& options) {
-  std::vector<BatchTensorSpec> tensors = {{"tokens", DType::kS32},
-                                          {"targets", DType::kS32},
-                                          {"loss_mask", DType::kF32},
-                                          {"segment_ids", DType::kS32},
-                                          {"positions", DType::kS32}};
-  for (BatchTensorSpec& extra : options.StepLoss()->batch_tensors()) {
-    tensors.push_back(std::move(extra));
-  }
-  return tensors;
-}
 
 PartitionSpec BatchTensorPlacement(const BatchTensorSpec& spec, const StepPlacement& placement) {
   PartitionSpec place = placement.batch;

@@ -47,13 +47,11 @@
 #include "meshwright/nn/param.h"
 #include "meshwright/train/engine_options.h"
 #include "meshwright/train/metrics.h"
+#include "meshwright/train/micro_batch.h"
 #include "meshwright/train/score_options.h"
 #include "meshwright/train/update_graph.h"
 
 namespace mw::train {
-
-// The tensors that every batch has: those of data::Batch.
-inline constexpr size_t kNumPackedTensors = 5;
 
 struct BatchShape {
   int64_t rows = 0;
@@ -62,8 +60,6 @@ struct BatchShape {
   friend auto operator<=>(const BatchShape&, const BatchShape&) = default;
 };
 
-// The tensors of a batch, by their order in the programs.
-std::vector<BatchTensorSpec> BatchTensors(const EngineOptions& options);
 // How one of them lies.
 PartitionSpec BatchTensorPlacement(const BatchTensorSpec& spec, const StepPlacement& placement);
 // The type of `sums`, without how it lies.
