@@ -21,6 +21,7 @@
 #include "meshwright/train/hf_tensors.h"
 #include "meshwright/train/run_folder.h"
 #include "meshwright/train/sft.h"
+#include "meshwright/train/step_params.h"
 
 namespace mw::tools {
 namespace {
@@ -173,13 +174,15 @@ class InspectStepCommand : public Command {
       }
     }
     MW_RETURN_IF_ERROR(sink->Flush());
-    MW_ASSIGN_OR_RETURN(const std::vector<HostTensor> params, engine.Params());
+    const models::LoraOptions& lora = run_.config.engine.model.lora;
+    const std::vector<size_t> places = train::ExportedPlaces(engine.params(), lora);
+    MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine.Params(places));
     MW_ASSIGN_OR_RETURN(const std::unique_ptr<io::AtomicDirectory> folder,
                         io::AtomicDirectory::Create(run_.out));
     train::ExportOptions options;
     options.tokenizer_from = &run_.model;
-    MW_RETURN_IF_ERROR(train::ExportTrained(folder->path(), run_.model,
-                                            run_.config.engine.model.lora, engine.params(), params,
+    MW_RETURN_IF_ERROR(train::ExportTrained(folder->path(), run_.model, lora,
+                                            train::Pick(engine.params(), places), std::move(params),
                                             options)
                            .status());
     return folder->Publish();

@@ -109,6 +109,15 @@ absl::StatusOr<ExportSummary> ExportAdapter(const std::string& dir, const Opened
   return ExportAdapter(dir, base, lora, specs, read, options);
 }
 
+std::vector<size_t> ExportedPlaces(const std::vector<nn::ParamSpec>& specs,
+                                   const models::LoraOptions& lora) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (!lora.enabled() || specs[i].adapter) places.push_back(i);
+  }
+  return places;
+}
+
 absl::StatusOr<ExportSummary> ExportTrained(const std::string& dir, const OpenedModel& opened,
                                             const models::LoraOptions& lora,
                                             const std::vector<nn::ParamSpec>& specs,

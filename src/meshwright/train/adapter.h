@@ -29,7 +29,13 @@ absl::StatusOr<ExportSummary> ExportAdapter(const std::string& dir, const Opened
                                             const std::vector<nn::ParamSpec>& specs,
                                             const TensorReader& read, const ExportOptions& options);
 
-// Writes what was trained: with `lora` as ExportAdapter does, else as ExportHf.
+// The places in `specs` of what ExportTrained writes: with `lora` the adapters, trained or not,
+// else everything.
+std::vector<size_t> ExportedPlaces(const std::vector<nn::ParamSpec>& specs,
+                                   const models::LoraOptions& lora);
+
+// Writes what was trained: with `lora` as ExportAdapter does, else as ExportHf. `specs` and
+// `params` may be those at ExportedPlaces alone.
 absl::StatusOr<ExportSummary> ExportTrained(const std::string& dir, const OpenedModel& opened,
                                             const models::LoraOptions& lora,
                                             const std::vector<nn::ParamSpec>& specs,

@@ -13,6 +13,7 @@
 #include "meshwright/io/safetensors.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/model_files_for_test.h"
+#include "meshwright/train/step_params.h"
 #include "meshwright/train/tokenizer_source.h"
 
 namespace mw::train {
@@ -258,6 +259,27 @@ TEST_F(AdapterTest, ExportedAdaptersAreReadBack) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->base_name, opened->base_name);
   EXPECT_TRUE(again->adapter->lora.SameAs(options.lora));
+}
+
+TEST_F(AdapterTest, OfAnAdaptedModelTheAdaptersAloneAreWritten) {
+  const auto opened = OpenModel(adapter_, TinyModel("tiny-llama"));
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto specs = opened->model->Params(Options(*opened, /*scan_layers=*/true));
+  const std::vector<size_t> places = ExportedPlaces(specs, opened->adapter->lora);
+  // A and B of the seven modules.
+  EXPECT_EQ(places.size(), 14u);
+  for (const size_t i : places) EXPECT_THAT(specs[i].name, HasSubstr(".lora_"));
+  const std::vector<HostTensor> params = *LoadParams(*opened, specs, DType::kF32);
+  for (const char* name : {"all", "some"}) std::filesystem::create_directories(dir_.File(name));
+  ASSERT_TRUE(
+      ExportTrained(dir_.File("all"), *opened, opened->adapter->lora, specs, params, {}).ok());
+  const auto some = ExportTrained(dir_.File("some"), *opened, opened->adapter->lora,
+                                  Pick(specs, places), Pick(params, places), {});
+  ASSERT_TRUE(some.ok()) << some.status();
+  for (const char* file : {"/adapter_model.safetensors", "/adapter_config.json"}) {
+    EXPECT_TRUE(ReadText(dir_.File("all") + file) == ReadText(dir_.File("some") + file)) << file;
+  }
+  EXPECT_EQ(ExportedPlaces(specs, {}).size(), specs.size());
 }
 
 TEST_F(AdapterTest, ItsOwnTokenizerComesFirst) {

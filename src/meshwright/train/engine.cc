@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -201,9 +202,15 @@ absl::StatusOr<Scores> Engine::ScoreStep(const data::Batch& batch, const ScoreOp
 }
 
 absl::StatusOr<std::vector<HostTensor>> Engine::Params() const {
+  std::vector<size_t> places(impl_->weights_.size());
+  std::iota(places.begin(), places.end(), 0);
+  return Params(places);
+}
+
+absl::StatusOr<std::vector<HostTensor>> Engine::Params(std::span<const size_t> places) const {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
   std::vector<HostTensor> result;
-  for (size_t i = 0; i < impl_->weights_.size(); ++i) {
+  for (const size_t i : places) {
     MW_ASSIGN_OR_RETURN(HostTensor tensor, impl_->Read(impl_->weights_[i], impl_->ParamType(i)));
     result.push_back(std::move(tensor));
   }

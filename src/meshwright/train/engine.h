@@ -156,6 +156,8 @@ class Engine {
 
   // Copies of the newest weights, in params() order. Waits for them.
   absl::StatusOr<std::vector<HostTensor>> Params() const;
+  // Those at `places` of params() alone: the others are not copied.
+  absl::StatusOr<std::vector<HostTensor>> Params(std::span<const size_t> places) const;
   // What `device` (its place in the mesh) holds of the newest weights, valid until the
   // next Update or Restore. Only to be read: never donate them.
   std::vector<const runtime::Buffer*> DeviceParams(int64_t device = 0) const;

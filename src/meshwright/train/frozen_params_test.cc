@@ -51,6 +51,9 @@ TEST_F(FrozenParamsTest, TheOthersGetTheirGradientsAndMove) {
     const auto before = *partial->Params();
     Ok(partial->Update());
     const auto after = *partial->Params();
+    // Copies of some only, in the order that was asked for.
+    const std::vector<size_t> some = {2, 0};
+    EXPECT_TRUE(SameBits(*partial->Params(some), {after[2], after[0]}));
     for (size_t i = 0; i < before.size(); ++i) {
       if (!partial->params()[i].trainable) {
         EXPECT_TRUE(SameBits({after[i]}, {before[i]})) << partial->params()[i].name;

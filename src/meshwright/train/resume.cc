@@ -21,9 +21,13 @@ namespace mw::train {
 namespace {
 
 // Those that Engine::Restore would find in the state's tensors.
-constexpr const char* kStateKeys[] = {"trainable_parameters", "opt_type",
-                                      "sgd_momentum",         "adafactor_min_dim_size_to_factor",
-                                      "adafactor_momentum",   "skip_step_on_spikes",
+constexpr const char* kStateKeys[] = {"scan_layers",
+                                      "trainable_parameters",
+                                      "opt_type",
+                                      "sgd_momentum",
+                                      "adafactor_min_dim_size_to_factor",
+                                      "adafactor_momentum",
+                                      "skip_step_on_spikes",
                                       "skip_step_interval"};
 // Those that fix the rows and their order.
 constexpr const char* kDataKeys[] = {"shuffle",           "seed",           "packing",
@@ -70,6 +74,8 @@ std::optional<TrainConfig> SavedConfig(const CheckpointState& saved) {
   return config;
 }
 
+std::string Shown(const std::string& value) { return value.empty() ? "\"\"" : value; }
+
 struct Difference {
   std::vector<std::string> asked;  // "opt_type=sgd"
   std::vector<std::string> saved;
@@ -89,8 +95,8 @@ Difference Differences(TrainConfig config, const TrainConfig& saved,
     MW_CHECK(SetConfigValue(changed, key, saved_value, "saved settings").ok());
     if (!matters(config, changed)) continue;
     config = std::move(changed);
-    difference.asked.push_back(fmt::format("{}={}", key, asked_value));
-    difference.saved.push_back(fmt::format("{}={}", key, saved_value));
+    difference.asked.push_back(fmt::format("{}={}", key, Shown(asked_value)));
+    difference.saved.push_back(fmt::format("{}={}", key, Shown(saved_value)));
   }
   return difference;
 }
@@ -136,18 +142,6 @@ absl::Status CheckSameSeed(const OpenedModel& asked, const std::string& saved_or
       fmt::format("--model is {}, but the run in {} began with {}: resume with that, or give "
                   "another folder",
                   asked.origin, out, saved_origin));
-}
-
-// Adapters that were trained on other weights would be applied to these.
-absl::Status CheckSameBase(const SavedRun& saved, const std::string& out) {
-  const auto before = saved.state.metadata.find(kBaseFingerprint);
-  if (!saved.model.adapter || before == saved.state.metadata.end()) return absl::OkStatus();
-  MW_ASSIGN_OR_RETURN(const std::string now, BaseFingerprint(saved.model));
-  if (now == before->second) return absl::OkStatus();
-  return absl::FailedPreconditionError(fmt::format(
-      "the base model {} is not the one that the adapter in {} was trained on (its weights or its "
-      "config.json have changed): give the model that the run began with as --model",
-      saved.model.base_name, out));
 }
 
 // `config` with the adapter of the run, if it has one.
@@ -212,8 +206,7 @@ void NoteChangedSettings(const std::optional<TrainConfig>& saved_config, const T
     const std::string now = ConfigValue(config, field);
     const std::string before = ConfigValue(*saved_config, field);
     if (now == before) continue;
-    changed.push_back(fmt::format("{}={} (was {})", field.key, now.empty() ? "\"\"" : now,
-                                  before.empty() ? "\"\"" : before));
+    changed.push_back(fmt::format("{}={} (was {})", field.key, Shown(now), Shown(before)));
   }
   if (changed.empty()) return;
   note(fmt::format("settings that differ from the run's so far: {}", fmt::join(changed, ", ")));
@@ -242,6 +235,18 @@ absl::Status NoCheckpoint(const std::string& out) {
 }
 
 }  // namespace
+
+absl::Status CheckSameBase(const OpenedModel& model, const CheckpointState& saved,
+                           const std::string& where) {
+  const auto before = saved.metadata.find(kBaseFingerprint);
+  if (!model.adapter || before == saved.metadata.end()) return absl::OkStatus();
+  MW_ASSIGN_OR_RETURN(const std::string now, BaseFingerprint(model));
+  if (now == before->second) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "the base model {} is not the one that the adapter in {} was trained on (its weights or its "
+      "config.json have changed): give the model that the run began with as --model",
+      model.base_name, where));
+}
 
 absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel& asked,
                                       const TrainConfig& asked_config, PartialUpdate partial,
@@ -272,7 +277,7 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
   const bool adapter = io::FileExists(newest + "/" + kAdapterConfigFile);
   MW_ASSIGN_OR_RETURN(saved.model, OpenModel(newest, adapter ? asked.base_name : ""));
   MW_RETURN_IF_ERROR(CheckSameModel(asked.config, saved.model.config, newest));
-  MW_RETURN_IF_ERROR(CheckSameBase(saved, out));
+  MW_RETURN_IF_ERROR(CheckSameBase(saved.model, saved.state, out));
   MW_ASSIGN_OR_RETURN(const TrainConfig config, WithAdapter(saved, asked_config, out));
   const auto origin = saved.state.metadata.find("model");
   if (origin != saved.state.metadata.end()) {
@@ -304,9 +309,13 @@ absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out) {
   }
   absl::StatusOr<OpenedModel> opened = OpenModel(name, metadata(kBaseOfModel));
   if (absl::IsNotFound(opened.status())) {
+    // Of an adapter that is there, the base model is what is not.
     return absl::FailedPreconditionError(
-        fmt::format("the run in {} began with the model {}, which is not there: give --model", out,
-                    Excerpt(name)));
+        io::IsDirectory(name)
+            ? fmt::format("the run in {} began with the model {}, and {} with --model", out,
+                          Excerpt(name), std::string(opened.status().message()))
+            : fmt::format("the run in {} began with the model {}, which is not there: give --model",
+                          out, Excerpt(name)));
   }
   return opened;
 }

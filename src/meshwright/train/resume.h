@@ -24,6 +24,12 @@ struct SavedRun {
   OpenedModel model;  // the checkpoint's folder
 };
 
+// OK when the base model of a checkpoint's adapter is the one that it was trained on, or nothing
+// says which that was.
+// Errors: FailedPrecondition naming both, with `where` the checkpoint is.
+absl::Status CheckSameBase(const OpenedModel& model, const CheckpointState& saved,
+                           const std::string& where);
+
 // The newest checkpoint of the run in `out`, whole and fit to be continued with the
 // model `asked` and with `config`. `note` hears of folders that were passed over, and of
 // settings that are not the run's. With `partial` kDrop an update that was under way begins

@@ -20,6 +20,7 @@
 #include "meshwright/train/reference_log_probs.h"
 #include "meshwright/train/resume.h"
 #include "meshwright/train/run_folder.h"
+#include "meshwright/train/step_params.h"
 #include "meshwright/train/teacher.h"
 #include "meshwright/train/tokenizer_source.h"
 #include "meshwright/train/training_data.h"
@@ -427,14 +428,15 @@ class SftRun {
     if (!options_.base.empty()) job.state.metadata[kBaseOfModel] = options_.base;
     if (!base_fingerprint_.empty()) job.state.metadata[kBaseFingerprint] = base_fingerprint_;
     if (teacher_) job.state.metadata["teacher"] = teacher_name_;
-    MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine_->Params());
+    const models::LoraOptions& lora = config_.engine.model.lora;
+    const std::vector<size_t> places = ExportedPlaces(engine_->params(), lora);
+    MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine_->Params(places));
     ExportOptions export_options;
     export_options.dtype = config_.engine.weight_dtype;
     export_options.tokenizer_from = model_;
     export_options.chat_template = chat_template_;
-    job.write_model = [params = std::move(params), specs = engine_->params(), model = model_,
-                       lora = config_.engine.model.lora,
-                       export_options](const std::string& dir) mutable {
+    job.write_model = [params = std::move(params), specs = Pick(engine_->params(), places),
+                       model = model_, lora, export_options](const std::string& dir) mutable {
       return ExportTrained(dir, *model, lora, specs, std::move(params), export_options).status();
     };
     return job;

@@ -1,6 +1,8 @@
 // Runs that train adapters in place of the model.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <map>
 #include <set>
 
 #include "meshwright/io/checksum.h"
@@ -142,6 +144,72 @@ TEST_F(SftLoraTest, AnAdapterIsTrainedFurther) {
   Lora().rank = 2;
   options_.out = dir_ + "/other";
   EXPECT_THAT(ErrorOf(Run(3, false)), HasSubstr("has lora.rank=4"));
+}
+
+TEST_F(SftLoraTest, ARunFromAnAdapterWhoseBaseHasMovedNamesTheBase) {
+  ASSERT_TRUE(Run(1, false).ok());
+  options_.model = Checkpoint(1);
+  options_.out = dir_ + "/further";
+  Lora() = {};
+  ASSERT_TRUE(Run(1, false).ok());
+  std::filesystem::rename(base_, dir_ + "/moved");
+  options_.model.clear();
+  EXPECT_THAT(ErrorOf(Run(2, true)), AllOf(HasSubstr("belongs to the base model " + base_),
+                                           HasSubstr("give --base MODEL with --model")));
+  options_.model = dir_ + "/run";
+  options_.base = dir_ + "/moved";
+  const auto resumed = Run(2, true);
+  EXPECT_TRUE(resumed.ok()) << resumed.status();
+}
+
+// Whatever is kept for the backward pass, the adapters get the same gradients.
+TEST_F(SftLoraTest, RematAndScanChangeNothing) {
+  Lora().target_modules = "all-linear";
+  // Its updates are as large as the gradients: rounding stays rounding.
+  config_.engine.optimizer.opt_type = "sgd";
+  config_.engine.schedule.learning_rate = 1;
+  std::map<std::string, HostTensor> usual;
+  for (const char* policy : {"none", "full", "minimal", "save_dot_except_mlp"}) {
+    for (const char* scan : {"true", "false"}) {
+      ASSERT_TRUE(SetConfigValue(config_, "remat_policy", policy, "test").ok());
+      ASSERT_TRUE(SetConfigValue(config_, "scan_layers", scan, "test").ok());
+      options_.out = dir_ + "/" + policy + scan;
+      const auto result = Run(4, false);
+      ASSERT_TRUE(result.ok()) << result.status();
+      const auto file = *io::SafetensorsFile::Open(Checkpoint(4) + "/adapter_model.safetensors");
+      for (const std::string& name : file->names()) {
+        const HostTensor tensor = *file->Read(name);
+        const auto [it, first] = usual.try_emplace(name, tensor);
+        if (first) continue;
+        for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+          ASSERT_NEAR(tensor.as<float>()[i], it->second.as<float>()[i], 1e-6)
+              << policy << " " << scan << " " << name;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(usual.size(), 3u * 7 * 2);
+  const HostTensor& b = usual.at("base_model.model.model.layers.0.mlp.up_proj.lora_B.weight");
+  EXPECT_GT(std::abs(b.as<float>()[0]), 1e-5) << "nothing was trained";
+}
+
+TEST_F(SftLoraTest, Bfloat16IsOfTheComputationOrOfTheAdaptersToo) {
+  const double start = Loss(base_);
+  for (const bool weights : {false, true}) {
+    config_.engine.model.compute_dtype = DType::kBF16;
+    config_.engine.weight_dtype = weights ? DType::kBF16 : DType::kF32;
+    Lora().rank = 4;
+    options_.out = dir_ + (weights ? "/weights" : "/compute");
+    ASSERT_TRUE(Run(6, false).ok());
+    const std::string whole = ReadText(Checkpoint(6) + "/adapter_model.safetensors");
+    const auto file = *io::SafetensorsFile::Open(Checkpoint(6) + "/adapter_model.safetensors");
+    EXPECT_EQ(file->Read(file->names()[0])->dtype(), config_.engine.weight_dtype);
+    EXPECT_LT(Loss(options_.out), start - 0.5);
+    options_.out += "_again";
+    ASSERT_TRUE(Run(3, false).ok());
+    ASSERT_TRUE(Run(6, true).ok());
+    EXPECT_TRUE(ReadText(Checkpoint(6) + "/adapter_model.safetensors") == whole);
+  }
 }
 
 TEST_F(SftLoraTest, DropoutOfAnAdapterIsToldOf) {

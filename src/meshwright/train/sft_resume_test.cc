@@ -81,8 +81,16 @@ TEST_F(SftTest, AnotherOptimizerStateIsRefusedWithBothValues) {
   refused = Run(2, true).status();
   EXPECT_THAT(std::string(refused.message()), HasSubstr("fit trainable_parameters=*.mlp.*:"));
 
-  // What gives the state no other shape may change.
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("resume with trainable_parameters=\"\","));
+
   config_.engine.trainable_parameters = "";
+  config_.engine.model.scan_layers = false;
+  refused = Run(2, true).status();
+  EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("has scan_layers=true, whose"),
+                                                    HasSubstr("resume with scan_layers=true, ")));
+  config_.engine.model.scan_layers = true;
+
+  // What gives the state no other shape may change.
   config_.engine.schedule.learning_rate = 1e-5;
   EXPECT_TRUE(Run(2, true).ok());
 }

@@ -9,6 +9,7 @@
 #include "meshwright/data/data_iterator.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/runtime/device_spec.h"
+#include "meshwright/train/adapter.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/device_session.h"
 #include "meshwright/train/engine.h"
@@ -16,8 +17,10 @@
 #include "meshwright/train/hf_tensors.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/open_model.h"
+#include "meshwright/train/resume.h"
 #include "meshwright/train/run_folder.h"
 #include "meshwright/train/sft.h"
+#include "meshwright/train/step_params.h"
 #include "meshwright/train/training_data.h"
 
 namespace mw::train {
@@ -37,6 +40,10 @@ class Trainer::Impl {
     MW_RETURN_IF_ERROR(VerifyFiles(model_));
     Note(config_.AdaptTo(model_.config));
     MW_RETURN_IF_ERROR(CheckTargetLength(model_.config, config_.data.max_target_length));
+    MW_RETURN_IF_ERROR(TakeAdapter(model_, &config_.engine.model.lora));
+    if (config_.engine.model.lora.enabled()) {
+      MW_ASSIGN_OR_RETURN(base_fingerprint_, BaseFingerprint(model_));
+    }
     if (!options_.out.empty()) MW_RETURN_IF_ERROR(CheckWritable(options_.out));
     MW_ASSIGN_OR_RETURN(
         session_,
@@ -155,17 +162,20 @@ class Trainer::Impl {
     state.config = ConfigToYaml(config_);
     state.metadata = metadata;
     state.metadata["model"] = model_.origin;
+    if (!base_fingerprint_.empty()) state.metadata[kBaseFingerprint] = base_fingerprint_;
     CheckpointOptions checkpoint_options;
     checkpoint_options.max_num_checkpoints_to_keep = config_.max_num_checkpoints_to_keep;
     return train::SaveCheckpoint(
                options_.out, std::move(state),
                [this](const std::string& dir) -> absl::Status {
-                 MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine_->Params());
+                 const models::LoraOptions& lora = config_.engine.model.lora;
+                 const std::vector<size_t> places = ExportedPlaces(engine_->params(), lora);
+                 MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine_->Params(places));
                  ExportOptions export_options;
                  export_options.dtype = config_.engine.weight_dtype;
                  export_options.tokenizer_from = &model_;
-                 return ExportHf(dir, model_.config, engine_->params(), std::move(params),
-                                 export_options)
+                 return ExportTrained(dir, model_, lora, Pick(engine_->params(), places),
+                                      std::move(params), export_options)
                      .status();
                },
                checkpoint_options)
@@ -186,7 +196,8 @@ class Trainer::Impl {
       dir = found->dir;
     }
     MW_ASSIGN_OR_RETURN(CheckpointState state, LoadCheckpoint(dir));
-    MW_ASSIGN_OR_RETURN(const OpenedModel saved, OpenModel(dir));
+    MW_ASSIGN_OR_RETURN(const OpenedModel saved, OpenContinued(dir));
+    MW_RETURN_IF_ERROR(CheckSameBase(saved, state, dir));
     MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params,
                         LoadParams(saved, engine_->params(), config_.engine.weight_dtype));
     std::optional<data::DataIteratorState> position, update_position;
@@ -211,6 +222,23 @@ class Trainer::Impl {
     return std::move(state.metadata);
   }
 
+  // The checkpoint's model: with adapters or whole, as this one is.
+  absl::StatusOr<OpenedModel> OpenContinued(const std::string& dir) const {
+    const bool adapter = io::FileExists(dir + "/" + kAdapterConfigFile);
+    const bool wanted = config_.engine.model.lora.enabled();
+    if (adapter != wanted) {
+      return absl::FailedPreconditionError(
+          fmt::format("the checkpoint {} is of {}, and this Trainer trains {}: create it {} the "
+                      "lora settings",
+                      dir, adapter ? "adapters" : "a whole model",
+                      wanted ? "adapters" : "a whole model", adapter ? "with" : "without"));
+    }
+    MW_ASSIGN_OR_RETURN(OpenedModel saved, OpenModel(dir, adapter ? model_.base_name : ""));
+    models::LoraOptions lora = config_.engine.model.lora;
+    MW_RETURN_IF_ERROR(TakeAdapter(saved, &lora));
+    return saved;
+  }
+
   static absl::StatusOr<data::DataIteratorState> ParsePosition(const std::string& text) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (json.is_discarded()) {
@@ -222,6 +250,7 @@ class Trainer::Impl {
   TrainerOptions options_;
   TrainConfig config_;
   OpenedModel model_;
+  std::string base_fingerprint_;  // of a run that trains adapters
   DeviceSession session_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::DataIterator> data_;

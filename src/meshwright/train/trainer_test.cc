@@ -238,6 +238,47 @@ TEST_F(TrainerTest, NothingIsWrittenWhereNothingIsWanted) {
   EXPECT_FALSE(fs::exists(out_ + "/checkpoints/3"));
 }
 
+TEST_F(TrainerTest, AdaptersAreSavedAndRestoredAsSuch) {
+  const std::vector<std::string> lora = {"lora.rank=2", "lora.target_modules=q_proj,down_proj"};
+  const auto straight = Make(Options(lora));
+  Step(*straight);
+  Ok(straight->SaveCheckpoint());
+  Step(*straight);
+  const std::string checkpoint = out_ + "/checkpoints/1";
+  EXPECT_TRUE(fs::exists(checkpoint + "/adapter_model.safetensors"));
+  EXPECT_FALSE(fs::exists(checkpoint + "/model.safetensors"));
+
+  const auto resumed = Make(Options(lora));
+  const auto restored = resumed->RestoreCheckpoint();
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  Step(*resumed);
+  EXPECT_TRUE(SameWeights(*resumed, *straight));
+
+  // As a model it keeps its adapter, and goes on without being told of it.
+  TrainerOptions options = Options();
+  options.model = checkpoint;
+  const auto further = Make(options);
+  EXPECT_TRUE(further->Weights()->contains(
+      "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"));
+  EXPECT_TRUE(further->RestoreCheckpoint().ok());
+
+  EXPECT_THAT(Refusal(Make(Options())->RestoreCheckpoint().status()),
+              HasSubstr("is of adapters, and this Trainer trains a whole model: create it with"));
+  EXPECT_THAT(Refusal(Make(Options({"lora.rank=3", lora[1]}))->RestoreCheckpoint().status()),
+              HasSubstr("has lora.rank=2"));
+  options = Options(lora);
+  options.model = "random:tiny-llama:4";
+  EXPECT_THAT(Refusal(Make(options)->RestoreCheckpoint().status()),
+              HasSubstr("is not the one that the adapter"));
+  fs::remove_all(out_);
+  const auto whole = Make(Options());
+  Step(*whole);
+  Ok(whole->SaveCheckpoint());
+  EXPECT_THAT(
+      Refusal(Make(Options(lora))->RestoreCheckpoint().status()),
+      HasSubstr("is of a whole model, and this Trainer trains adapters: create it without"));
+}
+
 TEST_F(TrainerTest, RefusesWhatCannotBe) {
   TrainerOptions options = Options({"learning_rat=1"});
   EXPECT_THAT(Refusal(Trainer::Create(options).status()), HasSubstr("learning_rate"));
