@@ -369,6 +369,16 @@ absl::Status CheckOptimizerKeys(const TrainConfig& config) {
         key, Excerpt(value), fmt::join(opt_types, " or "), opt_type,
         usual.empty() ? "\"\"" : usual));
   }
+  const bool adafactor = opt_type == "adafactor";
+  const double decay = adafactor ? config.engine.optimizer.adafactor_weight_decay_rate
+                                 : config.engine.optimizer.adam_weight_decay;
+  if (!config.engine.weight_decay_parameters.empty() && decay == 0) {
+    return absl::InvalidArgumentError(fmt::format(
+        "weight_decay_parameters={} says what decays, and nothing does with {}=0: give that a "
+        "value, or leave weight_decay_parameters out",
+        Excerpt(config.engine.weight_decay_parameters),
+        adafactor ? "adafactor_weight_decay_rate" : "adam_weight_decay"));
+  }
   return absl::OkStatus();
 }
 

@@ -185,6 +185,8 @@ TEST(ConfigTest, WrongTypesAndValues) {
                               "checkpoint_period=-1",
                               "opt_type=adamx",
                               "adam_b1=1",
+                              "loss.label_smoothing=1",
+                              "loss.label_smoothing=1e-40",
 
                               "steps",
                               "=3"}) {
@@ -206,6 +208,14 @@ TEST(ConfigTest, ASettingOfAnotherOptimizerIsAnError) {
   EXPECT_THAT(message({"muon_scale=keller"}), HasSubstr("belongs to opt_type=muon, and opt_type "));
   EXPECT_THAT(message({"opt_type=sgd", "weight_decay_parameters=*"}),
               HasSubstr("leave it at \"\""));
+  // Nor does what says which parameters decay, where none does.
+  EXPECT_THAT(message({"opt_type=adafactor", "weight_decay_parameters=*"}),
+              HasSubstr("nothing does with adafactor_weight_decay_rate=0: give that a value"));
+  EXPECT_THAT(message({"opt_type=muon", "adam_weight_decay=0", "weight_decay_parameters=*"}),
+              HasSubstr("nothing does with adam_weight_decay=0"));
+  EXPECT_EQ(message({"opt_type=adafactor", "weight_decay_parameters=*",
+                     "adafactor_weight_decay_rate=0.1"}),
+            "");
   // What is said of it anyway, as in a run's config.yaml.
   EXPECT_EQ(message({"opt_type=sgd", "adam_b1=0.9", "adam_weight_decay=0"}), "");
   for (const OptimizerKey& key : OptimizerKeys()) {

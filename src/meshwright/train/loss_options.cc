@@ -30,7 +30,7 @@ absl::Status CheckPositive(const char* key, double value) {
 }
 
 absl::Status CheckRange(const char* key, double value, bool in_range, const char* range) {
-  if (in_range) return absl::OkStatus();
+  if (in_range) return CheckFloat32(key, value);
   return absl::InvalidArgumentError(fmt::format("{} {} must be {}", key, value, range));
 }
 
