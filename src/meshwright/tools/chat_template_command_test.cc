@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -15,26 +14,7 @@ namespace mw::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 using ::testing::HasSubstr;
-
-// A tokenizer of ASCII letters, which the 131 ids of tiny-llama hold.
-std::string LettersTokenizer() {
-  json vocab = json::object();
-  const auto add = [&](const std::string& token) { vocab[token] = vocab.size(); };
-  for (char c = '!'; c <= '~'; ++c) add(std::string(1, c));
-  add("Ġ");  // a space, and a line's end, as byte-level tokens
-  add("Ċ");
-  return json{
-      {"version", "1.0"},
-      {"added_tokens", json::array()},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "ByteLevel"}}},
-      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}}
-      .dump();
-}
 
 // A model with a tokenizer and without a chat template.
 class ChatTemplateCommandTest : public CommandLineTest {

@@ -59,6 +59,25 @@ inline HostTensor F32(Dims dims, const std::vector<float>& values) {
   return HostTensor::From<float>(DType::kF32, std::move(dims), values);
 }
 
+// A tokenizer of ASCII letters, which the 131 ids of tiny-llama hold.
+inline std::string LettersTokenizer() {
+  using nlohmann::json;
+  json vocab = json::object();
+  const auto add = [&](const std::string& token) { vocab[token] = vocab.size(); };
+  for (char c = '!'; c <= '~'; ++c) add(std::string(1, c));
+  add("Ġ");  // a space, and a line's end, as byte-level tokens
+  add("Ċ");
+  return json{
+      {"version", "1.0"},
+      {"added_tokens", json::array()},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+      {"post_processor", nullptr},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}}
+      .dump();
+}
+
 // A folder that is removed when the process ends: tests that run the same programs compile
 // them once.
 inline const std::string& CacheFolder() {

@@ -26,6 +26,8 @@ class InspectCheckpointCommand : public Command {
     app.add_option("dir", dir_, "a run's folder or one of its checkpoints")
         ->required()
         ->option_text("DIR");
+    app.add_option("--base", base_, "base model of an adapter, where that names none that is here")
+        ->option_text("MODEL");
   }
 
   SharedFlags Uses() const override { return {.settings = false, .device = false}; }
@@ -46,7 +48,7 @@ class InspectCheckpointCommand : public Command {
       dir = found->dir;
     }
     MW_ASSIGN_OR_RETURN(const train::CheckpointState state, train::LoadCheckpoint(dir));
-    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(dir));
+    MW_ASSIGN_OR_RETURN(const train::OpenedModel model, train::OpenModel(dir, base_));
     MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(dir + "/manifest.json"));
     const auto manifest = nlohmann::ordered_json::parse(text, nullptr, false);
     if (manifest.is_discarded()) {
@@ -86,6 +88,7 @@ class InspectCheckpointCommand : public Command {
 
  private:
   std::string dir_;
+  std::string base_;
 };
 
 // A number for each update; more of them than this are no more to look at.

@@ -1,5 +1,7 @@
 // The commands with adapters.
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "meshwright/tools/command_line_for_test.h"
@@ -7,6 +9,7 @@
 namespace mw::tools {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
@@ -69,6 +72,40 @@ TEST_F(LoraCommandsTest, ARunIsAnAdapterThatIsMergedAndRead) {
   EXPECT_NEAR(loss(Path("adapter"), {"scan_layers=false"}), trained, 1e-5);
   EXPECT_GT(loss("random:tiny-llama:3"), trained + 0.01);
   ExpectBadInput({"eval", "--model", run, "--data", data_, "lora.rank=8"}, "has lora.rank=4");
+}
+
+TEST_F(LoraCommandsTest, AnAdapterSaysWhatItsMergedModelSays) {
+  const std::string base = Path("base");
+  ASSERT_EQ(Invoke({"convert", "--model", "random:tiny-llama:3", "--out", base}).status, 0);
+  Write("base/tokenizer.json", LettersTokenizer());
+  std::vector<std::string> sft =
+      Sft("run", {"lora.rank=4", "warmup_steps=0", "learning_rate=0.05"});
+  *std::ranges::find(sft, "random:tiny-llama:3") = base;
+  ASSERT_EQ(Invoke(sft).status, 0);
+  ASSERT_EQ(Invoke({"convert", "--model", Path("run"), "--merge", "--out", Path("merged")}).status,
+            0);
+  const auto said = [&](const std::string& model, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> args = {"generate",          "--model", model,
+                                     "--prompt",          "Hi",      "temperature=0",
+                                     "max_new_tokens=12", "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = Invoke(args);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.status == 0 ? json::parse(outcome.out)["tokens"] : json();
+  };
+  const json tokens = said(Path("run"));
+  EXPECT_FALSE(tokens.empty());
+  EXPECT_EQ(said(Path("merged")), tokens);
+  EXPECT_EQ(said(Path("run"), {"scan_layers=false"}), tokens);
+  EXPECT_NE(said(base), tokens);
+
+  // Its base model may stand elsewhere.
+  fs::rename(base, Path("moved"));
+  ExpectBadInput({"generate", "--model", Path("run"), "--prompt", "Hi"}, "give --base MODEL");
+  EXPECT_EQ(said(Path("run"), {"--base", Path("moved")}), tokens);
+  ExpectBadInput({"inspect", "checkpoint", Path("run")}, "give --base MODEL");
+  const Outcome whole = Invoke({"inspect", "checkpoint", Path("run"), "--base", Path("moved")});
+  EXPECT_EQ(whole.status, 0) << whole.err;
 }
 
 TEST_F(LoraCommandsTest, GradientsAndStepsAreOfTheAdapters) {
