@@ -83,6 +83,7 @@ TEST_F(DatasetTest, MalformedLinesNameFileLineAndReason) {
       {"{\"text\": \"a\"", "not valid JSON"},
       {"[1]", "not a JSON object"},
       {"{\"txt\": 1}", "none of"},
+      {R"({"prompt": "p", "chosen": "c", "rejected": "d"})", "only loss.name=dpo"},
       {"{\"text\": 5}", "`text`"},
       {"{\"text\": \"\xff\"}", "not valid JSON"},
       {"{\"messages\": []}", "at least one message"},

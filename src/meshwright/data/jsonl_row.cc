@@ -118,6 +118,10 @@ absl::StatusOr<RowFormat> DetectRowFormat(const ordered_json& row) {
     return RowFormat::kText;
   }
   if (has("input_ids")) return RowFormat::kTokens;
+  if (has("chosen") && has("rejected")) {
+    return absl::InvalidArgumentError(
+        "the row is a preference, `chosen` and `rejected`, which only loss.name=dpo takes");
+  }
   return absl::InvalidArgumentError(
       "the row has none of `messages`, `prompt` with `completion`, `text` or `input_ids`");
 }

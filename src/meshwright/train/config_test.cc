@@ -147,8 +147,11 @@ TEST(ConfigTest, SettingsOfAnotherLossAreErrors) {
   }
   EXPECT_THAT(error({"loss.name=dpo", "loss.dpo_loss=ipo", "loss.dpo_label_smoothing=0.1"}),
               HasSubstr("is of loss.dpo_loss sigmoid only"));
+  EXPECT_THAT(error({"loss.name=dpo", "loss.dpo_loss=ipo", "loss.dpo_beta=1e-30"}),
+              HasSubstr("(1 / (2 loss.dpo_beta))^2"));
   for (const char* setting : {"loss.distill_kl=both", "loss.distill_top_k=1",
-                              "loss.distill_alpha=1.5", "loss.distill_temperature=0"}) {
+                              "loss.distill_alpha=1.5", "loss.distill_temperature=0",
+                              "loss.distill_temperature=1e-30", "loss.distill_temperature=1e30"}) {
     EXPECT_EQ(LoadConfig("", {"loss.name=distill", setting}).status().code(),
               absl::StatusCode::kInvalidArgument)
         << setting;

@@ -134,6 +134,17 @@ TEST_F(DpoRunTest, OtherReferencesAreRefused) {
   EXPECT_EQ(Run(2, true)->last_step, 2);
 }
 
+// Not only its packing, which follows from it.
+TEST_F(DpoRunTest, ARunIsContinuedWithItsLoss) {
+  ASSERT_TRUE(Run(1, false).ok());
+  config_.engine.loss = {};
+  config_.data.packing = true;
+  const std::string rows = "{\"input_ids\": [3, 4, 5]}\n";
+  for (const std::string& path : options_.data) ASSERT_TRUE(io::WriteFile(path, rows).ok());
+  options_.eval_data.clear();
+  EXPECT_THAT(Error(Run(2, true)), HasSubstr("the run has loss.name=dpo"));
+}
+
 TEST_F(DpoRunTest, SettingsThatDoNotFit) {
   config_.data.packing = true;
   config_.given.insert("packing");

@@ -89,6 +89,10 @@ absl::Status DpoOptions::Validate() const {
                     "leave it at 0",
                     label_smoothing, loss));
   }
+  if (loss == "ipo") {
+    const double target = 1 / (2 * beta);
+    return CheckFloat32("(1 / (2 loss.dpo_beta))^2", target * target);
+  }
   return absl::OkStatus();
 }
 
@@ -98,7 +102,9 @@ absl::Status DistillOptions::Validate() const {
                                 top_k >= 2 && top_k <= 4096, "between 2 and 4096"));
   MW_RETURN_IF_ERROR(
       CheckRange("loss.distill_alpha", alpha, alpha >= 0 && alpha <= 1, "between 0 and 1"));
-  return CheckPositive("loss.distill_temperature", temperature);
+  MW_RETURN_IF_ERROR(CheckPositive("loss.distill_temperature", temperature));
+  // It is multiplied with the divergence, and would make it 0 or infinite.
+  return CheckFloat32("loss.distill_temperature^2", temperature * temperature);
 }
 
 absl::Status LossOptions::Validate() const {

@@ -30,9 +30,9 @@ constexpr const char* kStateKeys[] = {"scan_layers",
                                       "skip_step_on_spikes",
                                       "skip_step_interval"};
 // Those that fix the rows and their order.
-constexpr const char* kDataKeys[] = {"shuffle",           "seed",           "packing",
-                                     "max_target_length", "loss_on_prompt", "skip_malformed",
-                                     "chat_template"};
+constexpr const char* kDataKeys[] = {"loss.name",      "shuffle",           "seed",
+                                     "packing",        "max_target_length", "loss_on_prompt",
+                                     "skip_malformed", "chat_template"};
 
 // Those that decide what a micro-batch adds to its update, and how many there are, beside
 // kDataKeys, which no continuation may change. What only the update itself reads may change,
@@ -327,6 +327,9 @@ absl::Status ExplainOtherData(const absl::Status& status, const CheckpointState&
   if (!saved_config) return status;
   const Difference difference =
       Differences(config, *saved_config, kDataKeys, [](const TrainConfig& a, const TrainConfig& b) {
+        const auto of_pairs = [](const TrainConfig& c) { return c.engine.loss.name == "dpo"; };
+        // The other losses take the same rows.
+        if (a.engine.loss.name != b.engine.loss.name) return of_pairs(a) != of_pairs(b);
         return a.data.seed == b.data.seed || a.data.shuffle;
       });
   if (difference.asked.empty()) {

@@ -104,14 +104,17 @@ class Trainer {
   absl::Status SetWeights(const std::map<std::string, HostTensor>& weights);
 
   // Writes OUT/checkpoints/STEP (docs/checkpoints.md), with what is accumulated, the position in
-  // the data and the caller's `metadata`; returns when it is durable. Without `force` only at
+  // the data and the caller's `metadata`, in place of one that is there; of adapters those alone.
+  // Returns when it is durable. Without `force` only at
   // multiples of checkpoint_period. With enable_checkpointing=false it does nothing.
   absl::Status SaveCheckpoint(const std::map<std::string, std::string>& metadata = {},
                               bool force = true);
   // Continues from OUT/checkpoints/STEP, by default from the newest, and returns its metadata.
   // OpenData comes first where the position in the data is wanted.
   // Errors: NotFound when there is none; DataLoss for a damaged one; InvalidArgument for one of
-  // another model, optimizer or data. Then nothing has changed.
+  // another model or optimizer; FailedPrecondition for one of other data, for an adapter of
+  // another shape or base model, or the whole model in place of an adapter. Then nothing has
+  // changed.
   absl::StatusOr<std::map<std::string, std::string>> RestoreCheckpoint(
       std::optional<int64_t> step = std::nullopt);
 
@@ -127,7 +130,7 @@ class Trainer {
 
   // Blocks until all dispatched work is done and returns its error, if any.
   absl::Status WaitForAll();
-  // WaitForAll, then frees the device memory; later calls fail.
+  // WaitForAll, then frees the device memory; later calls fail until RestoreCheckpoint.
   absl::Status Close();
 
  private:
