@@ -40,6 +40,7 @@ TEST_F(InspectCommandsTest, BadBatches) {
   const std::string good = Path("batch.safetensors");
   ExpectBadInput(grad(good, {"--micro-batches", "3"}), "--micro-batches");
   ExpectBadInput(grad(good, {"--micro-batches", "3,2"}), "--micro-batches");
+  ExpectBadInput(grad(good, {"--micro-batches", "3,1", "--mesh", "data=2"}), "3 rows");
   ExpectBadInput(grad(good, {"--loss", "grpo"}), "grpo");
   ExpectBadInput(grad(good, {"--loss", "sfft"}), "sfft");
   ExpectBadInput({"inspect", "step", "--model", "random:tiny-llama", "--batch", good, "--out",

@@ -74,6 +74,12 @@ struct BatchRun {
   }
 };
 
+// Of the user's file, so an error of theirs; whatever comes later is the run's.
+absl::Status CheckBatches(const train::Engine& engine, const std::vector<data::Batch>& batches) {
+  for (const data::Batch& batch : batches) MW_RETURN_IF_ERROR(engine.CheckBatch(batch));
+  return absl::OkStatus();
+}
+
 absl::Status Accumulate(train::Engine& engine, const std::vector<data::Batch>& batches) {
   for (const data::Batch& batch : batches) MW_RETURN_IF_ERROR(engine.FwdBwd(batch));
   return absl::OkStatus();
@@ -92,6 +98,7 @@ class InspectGradCommand : public Command {
     MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
                         train::MakeEngine(session.client, session.cache.get(), run_.model,
                                           run_.config, /*weights_only=*/true));
+    MW_RETURN_IF_ERROR(CheckBatches(*engine, run_.batches));
     MW_RETURN_IF_ERROR(train::RunFailure(Accumulate(*engine, run_.batches)));
     auto readout = engine->ReadGradients();
     MW_RETURN_IF_ERROR(train::RunFailure(readout.status()));
@@ -154,6 +161,7 @@ class InspectStepCommand : public Command {
     MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Engine> engine,
                         train::MakeEngine(session.client, session.cache.get(), run_.model,
                                           run_.config, /*weights_only=*/false));
+    MW_RETURN_IF_ERROR(CheckBatches(*engine, run_.batches));
     if (const absl::Status status = Step(*engine, context); !status.ok()) {
       return train::RunFailure(status);
     }

@@ -115,6 +115,9 @@ class Engine {
   // values do not matter. accum_kernel and eval_kernel are built when first needed.
   absl::Status Compile(const data::Batch& dummy);
 
+  // OK when FwdBwd would take the batch. Errors: as FwdBwd's InvalidArgument.
+  absl::Status CheckBatch(const data::Batch& batch) const;
+
   // Adds the gradient of the batch's unreduced loss to the accumulator. Never touches
   // the weights. The batch's bytes must not change afterwards.
   // Errors: InvalidArgument for tensors of other dtypes or dims than a Batch has, or without

@@ -79,6 +79,13 @@ PartitionSpec BatchTensorPlacement(const BatchTensorSpec& spec, const StepPlacem
   return place;
 }
 
+absl::Status CheckLossRows(const EngineOptions& options, const StepPlacement& placement,
+                           int64_t num_rows) {
+  const Mesh& mesh = options.mesh.partition.mesh;
+  return options.StepLoss()->CheckRows(
+      num_rows, placement.batch.dims.empty() ? 1 : mesh.Size(placement.batch.dims[0]));
+}
+
 TensorType SumsType(const EngineOptions& options) {
   return TensorType(DType::kF32, {2 * static_cast<int64_t>(options.StepLoss()->metrics().size())});
 }
@@ -241,12 +248,9 @@ absl::StatusOr<compile::Program> BuildMicroProgram(
     bool has_loss = true) {
   MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(model, options));
   MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
-  const Mesh& mesh = options.mesh.partition.mesh;
-  MW_RETURN_IF_ERROR(CheckBatchSplits(shape.rows, shape.tokens, placement, mesh));
-  if (has_loss) {
-    MW_RETURN_IF_ERROR(options.StepLoss()->CheckRows(
-        shape.rows, placement.batch.dims.empty() ? 1 : mesh.Size(placement.batch.dims[0])));
-  }
+  MW_RETURN_IF_ERROR(
+      CheckBatchSplits(shape.rows, shape.tokens, placement, options.mesh.partition.mesh));
+  if (has_loss) MW_RETURN_IF_ERROR(CheckLossRows(options, placement, shape.rows));
   return compile::BuildProgram(
       name,
       [&](Graph& g) {

@@ -62,6 +62,9 @@ struct BatchShape {
 
 // How one of them lies.
 PartitionSpec BatchTensorPlacement(const BatchTensorSpec& spec, const StepPlacement& placement);
+// What the loss says to micro-batches of so many rows (Loss::CheckRows).
+absl::Status CheckLossRows(const EngineOptions& options, const StepPlacement& placement,
+                           int64_t num_rows);
 // The type of `sums`, without how it lies.
 TensorType SumsType(const EngineOptions& options);
 

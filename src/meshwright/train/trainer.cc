@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
@@ -25,11 +28,35 @@
 
 namespace mw::train {
 
+namespace {
+
+// Settings of the loop of `meshwright sft`, which a Trainer's program writes itself.
+constexpr const char* kLoopKeys[] = {"gradient_accumulation_steps", "log_period", "eval_interval",
+                                     "tensorboard", "async_checkpointing"};
+
+absl::Status CheckLoopKeys(const TrainConfig& config) {
+  static const auto* const defaults = new TrainConfig();
+  for (const ConfigField& field : ConfigFields()) {
+    if (std::ranges::find(kLoopKeys, std::string_view(field.key)) == std::end(kLoopKeys) ||
+        ConfigValue(config, field) == ConfigValue(*defaults, field)) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        fmt::format("{}={} is a setting of the loop of `meshwright sft`, and a Trainer's program "
+                    "has its own: leave it out",
+                    field.key, ConfigValue(config, field)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 class Trainer::Impl {
  public:
   absl::Status Init(TrainerOptions options) {
     options_ = std::move(options);
     MW_ASSIGN_OR_RETURN(config_, LoadConfig(options_.config_file, options_.settings));
+    MW_RETURN_IF_ERROR(CheckLoopKeys(config_));
     MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device,
                         runtime::ParseDeviceSpec(options_.device));
     MW_ASSIGN_OR_RETURN(config_.engine.mesh, config_.mesh.Resolve(device.num_devices));

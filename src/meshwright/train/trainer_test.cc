@@ -282,6 +282,9 @@ TEST_F(TrainerTest, AdaptersAreSavedAndRestoredAsSuch) {
 TEST_F(TrainerTest, RefusesWhatCannotBe) {
   TrainerOptions options = Options({"learning_rat=1"});
   EXPECT_THAT(Refusal(Trainer::Create(options).status()), HasSubstr("learning_rate"));
+  options = Options({"gradient_accumulation_steps=4"});
+  EXPECT_THAT(Refusal(Trainer::Create(options).status()),
+              HasSubstr("gradient_accumulation_steps=4 is a setting of the loop"));
   options = Options();
   options.model = "random:tiny-lama";
   EXPECT_THAT(Refusal(Trainer::Create(options).status()), HasSubstr("tiny-llama"));
