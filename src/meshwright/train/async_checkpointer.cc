@@ -79,7 +79,7 @@ absl::Status AsyncCheckpointer::Wait() { return busy() ? Take(writing_.get()) : 
 absl::Status AsyncCheckpointer::Take(Written written) {
   if (written.status.ok()) {
     newest_ = fmt::format("{}/checkpoints/{}", run_dir_, step_);
-    finished_ = std::move(written);
+    finished_.push_back(std::move(written));
     return absl::OkStatus();
   }
   const absl::StatusOr<std::optional<FoundCheckpoint>> whole = FindLatestCheckpoint(run_dir_);
@@ -95,9 +95,10 @@ void AsyncCheckpointer::AddMetrics(MetricRecord& record) {
   if (const auto blocked_s = std::exchange(blocked_s_, std::nullopt)) {
     record.Set("checkpoint/blocked_seconds", *blocked_s);
   }
-  if (const auto finished = std::exchange(finished_, std::nullopt)) {
-    record.Set("checkpoint/save_seconds", finished->seconds);
-    record.Set("checkpoint/bytes", static_cast<double>(finished->num_bytes));
+  if (!finished_.empty()) {
+    record.Set("checkpoint/save_seconds", finished_.front().seconds);
+    record.Set("checkpoint/bytes", static_cast<double>(finished_.front().num_bytes));
+    finished_.pop_front();
   }
 }
 

@@ -3,6 +3,7 @@
 #define MESHWRIGHT_TRAIN_ASYNC_CHECKPOINTER_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <future>
 #include <optional>
@@ -58,8 +59,8 @@ class AsyncCheckpointer {
   const std::string& newest() const { return newest_; }
 
   // What saves took since the last call: checkpoint/blocked_seconds, how long Save kept the
-  // caller; and of one that has ended checkpoint/save_seconds, from its beginning to its end, and
-  // checkpoint/bytes, of its files.
+  // caller; and of the oldest that has ended and was not told, checkpoint/save_seconds, from its
+  // beginning to its end, and checkpoint/bytes, of its files.
   void AddMetrics(MetricRecord& record);
 
  private:
@@ -78,7 +79,7 @@ class AsyncCheckpointer {
   bool wait_told_ = false;
   std::string newest_;
   std::optional<double> blocked_s_;
-  std::optional<Written> finished_;
+  std::deque<Written> finished_;  // and not told by AddMetrics
 };
 
 }  // namespace mw::train

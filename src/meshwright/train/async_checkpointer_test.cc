@@ -261,5 +261,19 @@ TEST_F(AsyncCheckpointerTest, MetricsTellOfASaveOnce) {
   EXPECT_TRUE(none.values.empty());
 }
 
+// A save that ends while the next one is waited for is not lost to it.
+TEST_F(AsyncCheckpointerTest, MetricsTellOfEverySave) {
+  AsyncCheckpointer checkpointer(run_, Options());
+  for (const int step : {1, 2}) {
+    ASSERT_TRUE(checkpointer.Save(Job(step)).ok());
+    ASSERT_TRUE(checkpointer.Wait().ok());
+  }
+  for (const bool told : {true, true, false}) {
+    MetricRecord record;
+    checkpointer.AddMetrics(record);
+    EXPECT_EQ(record.Find("checkpoint/save_seconds") != nullptr, told);
+  }
+}
+
 }  // namespace
 }  // namespace mw::train
