@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "meshwright/base/check.h"
+#include "bench/micro/value.h"
 #include "meshwright/models/registry.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/train/engine.h"
@@ -16,14 +16,6 @@
 
 namespace mw::train {
 namespace {
-
-template <typename T>
-T Value(absl::StatusOr<T> value) {
-  MW_CHECK_MSG(value.ok(), std::string(value.status().message()));
-  return *std::move(value);
-}
-
-void Check(const absl::Status& status) { MW_CHECK_MSG(status.ok(), std::string(status.message())); }
 
 constexpr const char* kMeshes[] = {"", "data=4", "fsdp=4"};
 constexpr int64_t kRows = 4;

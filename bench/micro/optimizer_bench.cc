@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "meshwright/base/check.h"
+#include "bench/micro/value.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
 #include "meshwright/runtime/client.h"
@@ -19,14 +19,6 @@
 
 namespace mw::train {
 namespace {
-
-template <typename T>
-T Value(absl::StatusOr<T> value) {
-  MW_CHECK_MSG(value.ok(), std::string(value.status().message()));
-  return *std::move(value);
-}
-
-void Check(const absl::Status& status) { MW_CHECK_MSG(status.ok(), std::string(status.message())); }
 
 // One row of eight tokens: the gradient costs little, and the update does not know.
 data::Batch Batch() {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "meshwright/base/check.h"
+#include "bench/micro/value.h"
 #include "meshwright/core/host_tensor.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/train/config.h"
@@ -16,12 +16,6 @@
 
 namespace mw::train {
 namespace {
-
-template <typename T>
-T Value(absl::StatusOr<T> value) {
-  MW_CHECK_MSG(value.ok(), std::string(value.status().message()));
-  return *std::move(value);
-}
 
 const OpenedModel& Opened() {
   static const auto* const opened = new OpenedModel(Value(OpenModel("random:smollm2-135m")));
