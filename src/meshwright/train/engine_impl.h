@@ -96,7 +96,7 @@ class Engine::Impl {
   TensorType SumsType() const;
   TensorType CarriedType(size_t i) const;
   // The name in EngineState::tensors.
-  std::string CarriedName(size_t i) const { return "loss." + carried_specs_[i].name; }
+  std::string CarriedName(size_t i) const { return kLossStatePrefix + carried_specs_[i].name; }
   absl::Status UploadParams(std::vector<HostTensor> params, std::vector<DeviceArray>* out);
   // OK when `state` has the tensors of this optimizer, and counters that can be.
   absl::Status CheckState(const EngineState& state) const;

@@ -40,6 +40,9 @@ struct LossStateSpec {
   HostTensor initial;
 };
 
+// Before its name in programs and in EngineState::tensors.
+inline constexpr const char* kLossStatePrefix = "loss.";
+
 // What a loss is built of. The values of one micro-batch, of the dims in their names.
 struct LossInputs {
   graph::Value hidden_BTD;  // normalized, in the compute dtype

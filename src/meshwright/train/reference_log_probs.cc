@@ -6,9 +6,10 @@
 
 #include "meshwright/base/check.h"
 #include "meshwright/base/status_macros.h"
-#include "meshwright/data/data_iterator.h"
+#include "meshwright/io/checksum.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/safetensors.h"
+#include "meshwright/train/training_data.h"
 
 namespace mw::train {
 namespace {
@@ -33,13 +34,10 @@ void ForEachToken(const data::Batch& batch, const std::vector<int64_t>& begin, V
   }
 }
 
-// FNV-1a.
 std::string Checksum(const HostTensor& values) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (size_t i = 0; i < values.num_bytes(); ++i) {
-    hash = (hash ^ static_cast<uint64_t>(values.bytes()[i])) * 0x100000001b3u;
-  }
-  return fmt::format("{:016x}", hash);
+  io::Checksum checksum;
+  checksum.Update({values.bytes(), values.num_bytes()});
+  return checksum.HexDigest();
 }
 
 // What a file says of one of its data sets.
@@ -63,24 +61,17 @@ absl::StatusOr<ReferenceLogProbs> ReferenceLogProbs::Compute(
     Engine& engine, std::shared_ptr<const data::Dataset> dataset, const TrainConfig& config,
     const std::atomic<bool>* stop) {
   ReferenceLogProbs reference(*dataset);
-  data::DataIteratorOptions options = config.data;
-  options.shuffle = false;
-  options.num_epochs = 1;
-  options.drop_partial_batch = false;
-  MW_ASSIGN_OR_RETURN(const std::unique_ptr<data::DataIterator> batches,
-                      data::DataIterator::Create(std::move(dataset), options));
   const auto values = reference.values_.mutable_as<float>();
-  while (true) {
-    if (stop != nullptr && stop->load()) return absl::CancelledError("the scoring was stopped");
-    absl::StatusOr<data::Batch> batch = batches->Next();
-    if (absl::IsOutOfRange(batch.status())) return reference;
-    MW_RETURN_IF_ERROR(batch.status());
-    MW_ASSIGN_OR_RETURN(const Scores scores, engine.ScoreStep(*batch));
-    const auto log_probs = scores.log_probs.as<float>();
-    ForEachToken(*batch, reference.begin_, [&](int64_t place, int64_t value) {
-      values[static_cast<size_t>(value)] = log_probs[static_cast<size_t>(place)];
-    });
-  }
+  MW_RETURN_IF_ERROR(VisitOnce(
+      std::move(dataset), config, stop, "the scoring", [&](data::Batch& batch) -> absl::Status {
+        MW_ASSIGN_OR_RETURN(const Scores scores, engine.ScoreStep(batch));
+        const auto log_probs = scores.log_probs.as<float>();
+        ForEachToken(batch, reference.begin_, [&](int64_t place, int64_t value) {
+          values[static_cast<size_t>(value)] = log_probs[static_cast<size_t>(place)];
+        });
+        return absl::OkStatus();
+      }));
+  return reference;
 }
 
 absl::Status ReferenceLogProbs::Fill(data::Batch& batch) const {

@@ -320,6 +320,14 @@ absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out) {
   return opened;
 }
 
+absl::StatusOr<data::DataIteratorState> ParsePosition(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (json.is_discarded()) {
+    return absl::DataLossError("the checkpoint has no position in the data");
+  }
+  return data::DataIteratorState::FromJson(json);
+}
+
 absl::Status ExplainOtherData(const absl::Status& status, const CheckpointState& saved,
                               const TrainConfig& config) {
   if (!absl::IsFailedPrecondition(status)) return status;

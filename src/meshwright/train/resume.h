@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshwright/data/data_iterator.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/config.h"
 #include "meshwright/train/open_model.h"
@@ -52,6 +53,10 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
 // Errors: FailedPrecondition without a checkpoint and where that names none, or one that is
 // not there any more, saying to give --model; what OpenModel reports else.
 absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out);
+
+// The position in the data that a checkpoint states.
+// Errors: DataLoss for text that is none.
+absl::StatusOr<data::DataIteratorState> ParsePosition(const std::string& text);
 
 // The error of a saved position that does not fit the data, with the settings that
 // differ from the saved ones where there are any. Other errors, and OK, as they are.

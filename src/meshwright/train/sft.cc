@@ -236,14 +236,6 @@ class SftRun {
     return WriteReference(options_.out, by_name, reference_facts_);
   }
 
-  static absl::StatusOr<data::DataIteratorState> ParsePosition(const std::string& text) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (json.is_discarded()) {
-      return absl::DataLossError("the checkpoint has no position in the data");
-    }
-    return data::DataIteratorState::FromJson(json);
-  }
-
   absl::Status Train(const std::atomic<bool>& stop) {
     const int64_t first_step = engine_->step();
     if (!last_measured_ || (IsMeasured(first_step) && *last_measured_ < first_step)) {
@@ -528,22 +520,15 @@ absl::StatusOr<SftResult> RunSft(std::shared_ptr<const runtime::Client> client,
 absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data::Dataset> dataset,
                                      const TrainConfig& config, const std::atomic<bool>* stop,
                                      const FillBatch& fill) {
-  data::DataIteratorOptions options = config.data;
-  options.shuffle = false;
-  options.num_epochs = 1;
-  options.drop_partial_batch = false;
-  MW_ASSIGN_OR_RETURN(const std::unique_ptr<data::DataIterator> batches,
-                      data::DataIterator::Create(std::move(dataset), options));
   EvalMetrics total;
-  while (true) {
-    if (stop != nullptr && stop->load()) return absl::CancelledError("the evaluation was stopped");
-    absl::StatusOr<data::Batch> batch = batches->Next();
-    if (absl::IsOutOfRange(batch.status())) return total;
-    MW_RETURN_IF_ERROR(batch.status());
-    if (fill) MW_RETURN_IF_ERROR(fill(*batch));
-    MW_ASSIGN_OR_RETURN(const EvalMetrics metrics, engine.EvalStep(*batch));
-    total += metrics;
-  }
+  MW_RETURN_IF_ERROR(VisitOnce(
+      std::move(dataset), config, stop, "the evaluation", [&](data::Batch& batch) -> absl::Status {
+        if (fill) MW_RETURN_IF_ERROR(fill(batch));
+        MW_ASSIGN_OR_RETURN(const EvalMetrics metrics, engine.EvalStep(batch));
+        total += metrics;
+        return absl::OkStatus();
+      }));
+  return total;
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime::Client> client,

@@ -155,7 +155,7 @@ class StepBuilder {
     std::vector<Value> values;
     for (const LossStateSpec& spec : loss_.carried) {
       values.push_back(signature_.Input(TensorType(spec.initial.dtype(), spec.initial.dims()),
-                                        "loss." + spec.name, {}));
+                                        kLossStatePrefix + spec.name, {}));
     }
     return values;
   }
@@ -182,7 +182,7 @@ class StepBuilder {
   }
   void OutputCarried(const std::vector<Value>& carried) {
     for (size_t i = 0; i < carried.size(); ++i) {
-      signature_.Output(carried[i], "loss." + loss_.carried[i].name, {});
+      signature_.Output(carried[i], kLossStatePrefix + loss_.carried[i].name, {});
     }
   }
   // The weights as the model saw them, where they are kept for the rest of the update.

@@ -148,9 +148,9 @@ class Trainer::Impl {
     MW_RETURN_IF_ERROR(changed.Validate());
     MW_ASSIGN_OR_RETURN(EngineState state, engine_->State());
     std::erase_if(state.tensors,
-                  [](const auto& entry) { return entry.first.starts_with("loss."); });
+                  [](const auto& entry) { return entry.first.starts_with(kLossStatePrefix); });
     for (const LossStateSpec& spec : changed.StepLoss()->state()) {
-      state.tensors["loss." + spec.name] = spec.initial;
+      state.tensors[kLossStatePrefix + spec.name] = spec.initial;
     }
     MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params, engine_->Params());
     config_.engine = std::move(changed);
@@ -264,14 +264,6 @@ class Trainer::Impl {
     models::LoraOptions lora = config_.engine.model.lora;
     MW_RETURN_IF_ERROR(TakeAdapter(saved, &lora));
     return saved;
-  }
-
-  static absl::StatusOr<data::DataIteratorState> ParsePosition(const std::string& text) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (json.is_discarded()) {
-      return absl::DataLossError("the checkpoint's position in the data is no JSON");
-    }
-    return data::DataIteratorState::FromJson(json);
   }
 
   TrainerOptions options_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/data/data_iterator.h"
 #include "meshwright/train/tokenizer_source.h"
 
 namespace mw::train {
@@ -69,6 +70,26 @@ absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
       data::Dataset dataset,
       data::Dataset::Load(paths, *encoder, chat_template ? &*chat_template : nullptr, options));
   return std::make_shared<const data::Dataset>(std::move(dataset));
+}
+
+absl::Status VisitOnce(std::shared_ptr<const data::Dataset> dataset, const TrainConfig& config,
+                       const std::atomic<bool>* stop, std::string_view what,
+                       const std::function<absl::Status(data::Batch&)>& visit) {
+  data::DataIteratorOptions options = config.data;
+  options.shuffle = false;
+  options.num_epochs = 1;
+  options.drop_partial_batch = false;
+  MW_ASSIGN_OR_RETURN(const std::unique_ptr<data::DataIterator> batches,
+                      data::DataIterator::Create(std::move(dataset), options));
+  while (true) {
+    if (stop != nullptr && stop->load()) {
+      return absl::CancelledError(fmt::format("{} was stopped", what));
+    }
+    absl::StatusOr<data::Batch> batch = batches->Next();
+    if (absl::IsOutOfRange(batch.status())) return absl::OkStatus();
+    MW_RETURN_IF_ERROR(batch.status());
+    MW_RETURN_IF_ERROR(visit(*batch));
+  }
 }
 
 absl::StatusOr<data::Batch> EmptyBatch(const data::Dataset& dataset, const TrainConfig& config) {

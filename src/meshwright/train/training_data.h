@@ -2,8 +2,11 @@
 #ifndef MESHWRIGHT_TRAIN_TRAINING_DATA_H_
 #define MESHWRIGHT_TRAIN_TRAINING_DATA_H_
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +30,13 @@ absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
 
 // OK when the model has max_target_length positions.
 absl::Status CheckTargetLength(const models::ModelConfig& model, int64_t max_target_length);
+
+// Visits all of `dataset` once, in file order, in batches of the run's shape; rows of padding fill
+// the last one up.
+// Errors: those of `visit`; Cancelled, as "WHAT was stopped", once `stop` is true.
+absl::Status VisitOnce(std::shared_ptr<const data::Dataset> dataset, const TrainConfig& config,
+                       const std::atomic<bool>* stop, std::string_view what,
+                       const std::function<absl::Status(data::Batch&)>& visit);
 
 // A batch of padding: the shapes of the run's batches without their values.
 absl::StatusOr<data::Batch> EmptyBatch(const data::Dataset& dataset, const TrainConfig& config);
