@@ -77,17 +77,10 @@ class Differentiator::BackwardContext final : public ops::VjpContext {
   void Add(int i, Value v) override {
     if (wants(i)) d_.AddCotangent(node_.operand(i), v);
   }
-  std::optional<Value> TakeSink(int i) override {
-    const Value v = node_.operand(i);
-    const int p = d_.ParameterIndex(v);
-    if (p < 0 || !d_.sinks_[p] || d_.active_uses_[v] != 1) return std::nullopt;
-    return d_.sinks_[p];
+  std::optional<Value> TakeSink(int i, bool in_loop) override {
+    return d_.TakeSink(node_.operand(i), in_loop);
   }
-  void AddSummed(int i, Value sum) override {
-    const Value v = node_.operand(i);
-    d_.summed_[d_.ParameterIndex(v)] = true;
-    d_.cotangents_[v] = sum;
-  }
+  void AddSummed(int i, Value sum) override { d_.AddSummed(node_.operand(i), sum); }
   std::any& saved() override { return d_.saved_[node_.id()]; }
 
  private:
@@ -98,14 +91,15 @@ class Differentiator::BackwardContext final : public ops::VjpContext {
 };
 
 Differentiator::Differentiator(Graph& dst, const Graph& src, std::vector<Value> arguments,
-                               const std::vector<bool>& active)
+                               const std::vector<bool>& active, Accumulate accumulate)
     : dst_(dst),
       src_(src),
       arguments_(std::move(arguments)),
       active_(ActiveResults(src, active)),
       saved_(src.nodes().size()),
-      sinks_(src.parameters().size()),
-      summed_(src.parameters().size()) {
+      accumulate_(accumulate),
+      sums_(src.parameters().size()),
+      taken_(src.parameters().size()) {
   MW_CHECK(arguments_.size() == src.parameters().size());
 }
 
@@ -117,7 +111,7 @@ void Differentiator::SetSink(int p, Value accumulator) {
                                  accumulator.type().ToString(), src_.parameter_infos()[p].name,
                                  type.ToString()));
   }
-  sinks_[p] = accumulator;
+  sums_[p] = accumulator;
 }
 
 int Differentiator::ParameterIndex(Value v) const {
@@ -161,6 +155,31 @@ void Differentiator::AddCotangent(Value v, Value cotangent) {
                            v.type().ToString(), v.node->op_name()));
   auto [it, inserted] = cotangents_.emplace(v, cotangent);
   if (!inserted) it->second = ops::Add(it->second, cotangent);
+}
+
+std::optional<Value> Differentiator::TakeSink(Value v, bool in_loop) {
+  const int p = ParameterIndex(v);
+  if (p < 0 || taken_[p]) return std::nullopt;
+  const bool each_use = accumulate_ == Accumulate::kEachUse;
+  if (!each_use && (in_loop || active_uses_.at(v) > 1)) return std::nullopt;
+  Value sum = sums_[p];
+  if (!sum && each_use) {
+    if (auto earlier = cotangents_.extract(v)) sum = earlier.mapped();
+  }
+  if (!sum) return std::nullopt;
+  taken_[p] = true;
+  return sum;
+}
+
+void Differentiator::AddSummed(Value v, Value sum) {
+  const int p = ParameterIndex(v);
+  MW_CHECK(taken_[p]);
+  taken_[p] = false;
+  if (sums_[p]) {
+    sums_[p] = sum;
+  } else {
+    AddCotangent(v, sum);
+  }
 }
 
 void Differentiator::Backward(const std::vector<Value>& cotangents) {

@@ -4,8 +4,10 @@
 #define MESHWRIGHT_AUTODIFF_DIFFERENTIATOR_H_
 
 #include <any>
+#include <optional>
 #include <vector>
 
+#include "meshwright/autodiff/gradient.h"
 #include "meshwright/graph/graph.h"
 #include "meshwright/ops/op_def.h"
 
@@ -23,7 +25,7 @@ class Differentiator {
   // `arguments` stand for the parameters of `src`; cotangents are computed for
   // those marked in `active`. Both graphs must outlive this.
   Differentiator(graph::Graph& dst, const graph::Graph& src, std::vector<graph::Value> arguments,
-                 const std::vector<bool>& active);
+                 const std::vector<bool>& active, Accumulate accumulate = Accumulate::kWhole);
 
   // Gives parameter `p` an accumulator its gradient is added into.
   void SetSink(int p, graph::Value accumulator);
@@ -34,10 +36,11 @@ class Differentiator {
   // Appends the reverse pass for one cotangent per output (null: zero).
   void Backward(const std::vector<graph::Value>& cotangents);
 
-  // The cotangent of parameter `p` after Backward; null when none flows there.
+  // The cotangent of parameter `p` after Backward, but for what Sum(p) holds of it; null
+  // when nothing else flows there.
   graph::Value ParameterCotangent(int p) const;
-  // Whether ParameterCotangent(p) already holds its accumulator.
-  bool IsSummed(int p) const { return summed_[p]; }
+  // The accumulator of `p` with what was added into it; null when it has none.
+  graph::Value Sum(int p) const { return sums_[p]; }
 
  private:
   class ForwardContext;
@@ -45,6 +48,8 @@ class Differentiator {
 
   bool IsActive(graph::Value v) const { return active_[v.node->id()][v.index]; }
   void AddCotangent(graph::Value v, graph::Value cotangent);
+  std::optional<graph::Value> TakeSink(graph::Value v, bool in_loop);
+  void AddSummed(graph::Value v, graph::Value sum);
   // The parameter index of `v`, or -1.
   int ParameterIndex(graph::Value v) const;
 
@@ -56,8 +61,9 @@ class Differentiator {
   graph::ValueMap<graph::Value> cotangents_;  // src value → dst value
   graph::ValueMap<int> active_uses_;
   std::vector<std::any> saved_;  // by node id
-  std::vector<graph::Value> sinks_;
-  std::vector<bool> summed_;
+  Accumulate accumulate_;
+  std::vector<graph::Value> sums_;  // by parameter
+  std::vector<bool> taken_;         // by parameter: an op is adding to it
 };
 
 }  // namespace mw::autodiff

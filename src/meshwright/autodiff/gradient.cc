@@ -14,7 +14,7 @@ using graph::Value;
 
 GradientResult BuildVjp(Graph& dst, const Graph& forward, const std::vector<Value>& arguments,
                         const std::vector<int>& wrt, const std::vector<Value>& cotangents,
-                        const std::vector<Value>& accumulators) {
+                        const std::vector<Value>& accumulators, Accumulate accumulate) {
   MW_CHECK(accumulators.empty() || accumulators.size() == wrt.size());
   std::vector<bool> active(forward.parameters().size());
   for (int p : wrt) {
@@ -26,7 +26,7 @@ GradientResult BuildVjp(Graph& dst, const Graph& forward, const std::vector<Valu
     }
     active[p] = true;
   }
-  Differentiator d(dst, forward, arguments, active);
+  Differentiator d(dst, forward, arguments, active, accumulate);
   for (size_t k = 0; k < accumulators.size(); ++k) {
     if (accumulators[k]) d.SetSink(wrt[k], accumulators[k]);
   }
@@ -36,13 +36,9 @@ GradientResult BuildVjp(Graph& dst, const Graph& forward, const std::vector<Valu
   for (size_t k = 0; k < wrt.size(); ++k) {
     const Value parameter = forward.parameters()[wrt[k]];
     const Value gradient = d.ParameterCotangent(wrt[k]);
-    const Value accumulator = accumulators.empty() ? Value() : accumulators[k];
-    if (accumulator && d.IsSummed(wrt[k])) {
-      result.gradients.push_back(gradient);
-    } else if (accumulator) {
-      result.gradients.push_back(
-          gradient ? ops::Add(accumulator, ops::Convert(gradient, accumulator.dtype()))
-                   : accumulator);
+    if (const Value sum = d.Sum(wrt[k])) {
+      result.gradients.push_back(gradient ? ops::Add(sum, ops::Convert(gradient, sum.dtype()))
+                                          : sum);
     } else {
       result.gradients.push_back(gradient ? gradient
                                           : ops::Full(dst, parameter.dtype(), parameter.dims(), 0));
@@ -53,7 +49,7 @@ GradientResult BuildVjp(Graph& dst, const Graph& forward, const std::vector<Valu
 
 GradientResult BuildGradient(Graph& dst, const Graph& forward, const std::vector<Value>& arguments,
                              const std::vector<int>& wrt, int loss_output,
-                             const std::vector<Value>& accumulators) {
+                             const std::vector<Value>& accumulators, Accumulate accumulate) {
   const Value loss = forward.outputs().at(loss_output);
   if (!IsFloat(loss.dtype()) || loss.rank() != 0) {
     throw GraphError(absl::StatusCode::kInvalidArgument, "gradient",
@@ -62,7 +58,7 @@ GradientResult BuildGradient(Graph& dst, const Graph& forward, const std::vector
   }
   std::vector<Value> cotangents(forward.outputs().size());
   cotangents[loss_output] = ops::Full(dst, loss.dtype(), {}, 1);
-  return BuildVjp(dst, forward, arguments, wrt, cotangents, accumulators);
+  return BuildVjp(dst, forward, arguments, wrt, cotangents, accumulators, accumulate);
 }
 
 }  // namespace mw::autodiff

@@ -99,10 +99,12 @@ class VjpContext {
   Value ct() { return *cotangent(0); }
   // Adds `v` to the cotangent of operand `i`. No-op unless wants(i).
   virtual void Add(int i, Value v) = 0;
-  // When the cotangent of operand `i` is all there is to a gradient that has an
-  // accumulator, hands that over: the op adds into it in place and reports the sum
-  // by AddSummed. nullopt otherwise.
-  virtual std::optional<Value> TakeSink(int i) = 0;
+  // What the gradient that operand `i` stands for has been summed to so far, where the
+  // op may add to it in place rather than make a tensor of its own: its accumulator or
+  // what earlier uses left. The op reports the sum by AddSummed. nullopt where there is
+  // nothing to add to or the gradient is to be summed first (autodiff::Accumulate).
+  // `in_loop`: the op would add in each iteration of a loop, to the whole of it.
+  virtual std::optional<Value> TakeSink(int i, bool in_loop = false) = 0;
   virtual void AddSummed(int i, Value sum) = 0;
   // What OpDef::VjpForward stored for this node.
   virtual std::any& saved() = 0;

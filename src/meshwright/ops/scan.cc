@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 
 #include "meshwright/graph/clone.h"
 #include "meshwright/ops/add.h"
@@ -152,6 +153,7 @@ class Def final : public OpDef {
     // The backward scan's carry: cotangents of carries, then sums for captures.
     std::vector<Value> init, xs, captures;
     std::map<int, int> carry_slot, capture_slot;  // body parameter → slot in init
+    std::set<int> summed_captures;                // slots that start from a sink
     for (int p : split.wanted_inputs) {
       if (layout.is_x(p)) continue;
       if (layout.is_carry(p)) {
@@ -162,8 +164,11 @@ class Def final : public OpDef {
     for (int p : split.wanted_inputs) {
       if (layout.is_carry(p) || layout.is_x(p)) continue;
       const Value v = ctx.operand(layout.operand_of(p));
-      capture_slot[p] = static_cast<int>(init.size());
-      init.push_back(Full(graph, v.dtype(), v.dims(), 0));
+      const int slot = static_cast<int>(init.size());
+      capture_slot[p] = slot;
+      const std::optional<Value> sink = ctx.TakeSink(layout.operand_of(p), /*in_loop=*/true);
+      if (sink) summed_captures.insert(slot);
+      init.push_back(sink ? *sink : Full(graph, v.dtype(), v.dims(), 0));
     }
     // Its sliced inputs: body inputs and residuals, then cotangents of ys.
     std::map<int, int> input_x, y_x;
@@ -223,7 +228,8 @@ class Def final : public OpDef {
         ys.push_back(grads[k]);
         y_operand.push_back(operand);
       } else {
-        carry_out[capture_slot.at(p)] = Add(carry_params[capture_slot.at(p)], grads[k]);
+        const Value sum = carry_params[capture_slot.at(p)];
+        carry_out[capture_slot.at(p)] = Add(sum, Convert(grads[k], sum.dtype()));
       }
     }
     for (size_t k = 0; k < ys.size(); ++k) {
@@ -245,7 +251,13 @@ class Def final : public OpDef {
         MakeAttributes(init.size(), xs.size(), layout.length, !layout.reverse, "none", y_sinks),
         std::move(regions));
     for (const auto& [p, slot] : carry_slot) ctx.Add(layout.operand_of(p), scan->result(slot));
-    for (const auto& [p, slot] : capture_slot) ctx.Add(layout.operand_of(p), scan->result(slot));
+    for (const auto& [p, slot] : capture_slot) {
+      if (summed_captures.contains(slot)) {
+        ctx.AddSummed(layout.operand_of(p), scan->result(slot));
+      } else {
+        ctx.Add(layout.operand_of(p), scan->result(slot));
+      }
+    }
     for (size_t k = 0; k < ys.size(); ++k) {
       const Value v = scan->result(static_cast<int>(init.size() + k));
       if (y_sinks[k] >= 0) {

@@ -127,6 +127,27 @@ TEST_F(EntryPointsTest, WeightsAndStateAreUpdatedInPlace) {
   EXPECT_GE(engine->MemoryStats()->at("train_step_kernel[1,64]").alias_bytes, bytes);
 }
 
+// A further micro-batch holds weights, accumulators and what the first one needs to work, also
+// where a table is used twice: as embedding and, in a loop over chunks, as head.
+TEST_F(EntryPointsTest, AFurtherMicroBatchNeedsNoMoreToWorkThanTheFirst) {
+  for (const bool tied : {false, true}) {
+    models::ModelConfig config = TinyConfig();
+    config.vocab_size = 4096;
+    config.tie_word_embeddings = tied;
+    model_ = *models::CreateModel(config);
+    EngineOptions options = SgdOptions();
+    options.loss.head_chunk_tokens = 16;
+    const auto engine = Make(options);
+    Ok(engine->FwdBwd(Ragged()[0]));
+    Ok(engine->FwdBwd(Ragged()[1]));
+    const auto stats = *engine->MemoryStats();
+    const auto& first = stats.at("first_kernel[1,64]");
+    const auto& accum = stats.at("accum_kernel[1,64]");
+    EXPECT_LE(accum.temp_bytes, first.temp_bytes + 1024) << "tied " << tied;
+    EXPECT_LE(accum.LiveBytes(), first.LiveBytes() + 1024) << "tied " << tied;
+  }
+}
+
 // An engine that did not wait would have all ten in flight.
 TEST_F(EntryPointsTest, AtMostSoManyComputationsAreInFlight) {
   for (const int most : {1, 2, 5}) {

@@ -112,7 +112,10 @@ autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
   forward.SetOutputs(BuildLoss(model, options, signature, params.all, forward_weights,
                                forward_batch, forward_carried));
   const std::vector<int> wrt(params.trained.begin(), params.trained.end());
-  return autodiff::BuildGradient(g, forward, arguments, wrt, kLossSum, accumulators);
+  // On a mesh a gradient that is not whole is exchanged on its way to the accumulator.
+  const auto accumulate = options.mesh.partition.mesh.empty() ? autodiff::Accumulate::kEachUse
+                                                              : autodiff::Accumulate::kWhole;
+  return autodiff::BuildGradient(g, forward, arguments, wrt, kLossSum, accumulators, accumulate);
 }
 
 LossOutputs PackLoss(std::vector<Value> outputs, size_t num_carried) {
