@@ -53,7 +53,7 @@ absl::StatusOr<nlohmann::ordered_json> Compile(const std::string& topology_name,
   if (stats.peak_bytes) result["peak_bytes"] = *stats.peak_bytes;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (!entry.path().string().ends_with("after_optimizations.txt")) continue;
-    MW_ASSIGN_OR_RETURN(const auto collectives, ParseHloCollectives(ReadAll(entry.path())));
+    MW_ASSIGN_OR_RETURN(const auto collectives, hlo::ParseCollectives(ReadAll(entry.path())));
     for (const auto& [key, amount] : TallyOf(collectives)) {
       const auto& [kind, groups, trips] = key;
       result["collectives"].push_back({{"kind", kind},

@@ -43,7 +43,8 @@ class Context final : public ops::LowerContext {
 class Lowering {
  public:
   // `annotations`: null for a program that is partitioned.
-  explicit Lowering(const ShardyAnnotations* annotations) : annotations_(annotations) {}
+  Lowering(const ShardyAnnotations* annotations, bool locations)
+      : annotations_(annotations), locations_(locations) {}
 
   std::vector<std::string> Inline(const Graph& graph, const std::vector<std::string>& arguments) {
     MW_CHECK(arguments.size() == graph.parameters().size());
@@ -71,11 +72,14 @@ class Lowering {
         results = it->second;
       } else {
         Context context(*this, *node, std::move(operands));
+        const std::string around = writer.location();
+        if (locations_) writer.set_location(LocationOf(*node));
         if (annotations_ != nullptr && IsPin(*node)) {
           LowerPin(context);
         } else {
           ops::DefOf(*node).Lower(context);
         }
+        writer.set_location(around);
         results = std::move(context.results);
         if (mergeable) known.emplace(std::move(key), results);
       }
@@ -92,6 +96,10 @@ class Lowering {
   stablehlo::Writer writer;
 
  private:
+  static std::string LocationOf(const Node& node) {
+    return node.scope().empty() ? std::string(node.op_name())
+                                : fmt::format("{}/{}", node.scope(), node.op_name());
+  }
   static bool IsPin(const Node& node) {
     return node.op_name() == "constrain" || node.op_name() == "reshard";
   }
@@ -104,6 +112,7 @@ class Lowering {
   }
 
   const ShardyAnnotations* annotations_;
+  bool locations_;
 };
 
 stablehlo::Writer& Context::writer() { return lowering_.writer; }
@@ -114,8 +123,8 @@ std::vector<std::string> Context::Inline(const Graph& region,
 }
 
 std::string Lower(const Graph& graph, const std::string& module_name, int64_t num_partitions,
-                  const ShardyAnnotations* annotations) {
-  Lowering lowering(annotations);
+                  const ShardyAnnotations* annotations, bool locations) {
+  Lowering lowering(annotations, locations);
   stablehlo::Writer& w = lowering.writer;
   const auto sharding = [](const PartitionSpec& spec, const TensorType& type) {
     return "sdy.sharding = #sdy.sharding" + ShardingText(spec, type.rank());
@@ -166,13 +175,13 @@ std::string Lower(const Graph& graph, const std::string& module_name, int64_t nu
 }  // namespace
 
 std::string LowerToStableHlo(const Graph& graph, const std::string& module_name,
-                             int64_t num_partitions) {
-  return Lower(graph, module_name, num_partitions, nullptr);
+                             int64_t num_partitions, bool locations) {
+  return Lower(graph, module_name, num_partitions, nullptr, locations);
 }
 
 std::string LowerToShardy(const Graph& graph, const std::string& module_name,
-                          const ShardyAnnotations& annotations) {
-  return Lower(graph, module_name, annotations.mesh.num_devices(), &annotations);
+                          const ShardyAnnotations& annotations, bool locations) {
+  return Lower(graph, module_name, annotations.mesh.num_devices(), &annotations, locations);
 }
 
 }  // namespace mw::compile

@@ -14,16 +14,17 @@ namespace mw::compile {
 // are left out, and equal nodes are written once per region. Equal graphs give
 // equal text.
 //
-// With `num_partitions` > 1 it is the program of each of that many devices.
+// With `num_partitions` > 1 it is the program of each of that many devices. With `locations`
+// each op says where it stands, "layers/mlp/dot_general": compilers repeat it in what they dump.
 // REQUIRES: every sharding is replicated (the partitioner runs before).
 std::string LowerToStableHlo(const graph::Graph& graph, const std::string& module_name,
-                             int64_t num_partitions = 1);
+                             int64_t num_partitions = 1, bool locations = false);
 
 // The global program for XLA to partition over annotations.mesh: as above, with the
 // mesh, the shardings of arguments and results, and a constraint for each constrain and
 // reshard node.
 std::string LowerToShardy(const graph::Graph& graph, const std::string& module_name,
-                          const ShardyAnnotations& annotations);
+                          const ShardyAnnotations& annotations, bool locations = false);
 
 }  // namespace mw::compile
 

@@ -59,13 +59,13 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     options.replicate_indivisible = partition.replicate_indivisible;
     options.notes = notes;
     if (partition.mesh.empty()) {
-      program.stablehlo = LowerToStableHlo(graph, name);
+      program.stablehlo = LowerToStableHlo(graph, name, 1, partition.locations);
       program.graph = owned;
       SetInterface(program, graph);
     } else if (partition.automatic) {
       const ShardyAnnotations annotations = Annotate(graph, options);
       program.automatic = true;
-      program.stablehlo = LowerToShardy(graph, name, annotations);
+      program.stablehlo = LowerToShardy(graph, name, annotations, partition.locations);
       program.graph = owned;
       SetInterface(program, graph);
       for (size_t i = 0; i < program.inputs.size(); ++i) {
@@ -83,7 +83,8 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       const graph::Graph& local = *partitioned.local.graph;
       program.has_coordinates = partitioned.local.has_coordinates;
       program.census = spmd::TakeCensus(local);
-      program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices());
+      program.stablehlo =
+          LowerToStableHlo(local, name, partition.mesh.num_devices(), partition.locations);
       SetInterface(program, *partitioned.placed);
       program.graph = std::move(partitioned.local.graph);
       program.placed = std::move(partitioned.placed);

@@ -66,6 +66,8 @@ struct PartitionOptions {
   // XLA partitions, by annotations of what the graphs and the rules pin; no value that
   // crosses a program is unreduced then.
   bool automatic = false;
+  // Ops of the text say where they stand, for reports of the compiler.
+  bool locations = false;
 };
 
 // How a graph's parameters and outputs lie on the mesh. Empty lists: all whole.

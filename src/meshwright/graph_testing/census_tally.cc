@@ -19,9 +19,9 @@ CensusTally TallyOf(const spmd::Census& census, const Mesh& mesh) {
   return tally;
 }
 
-CensusTally TallyOf(const std::vector<HloCollective>& collectives) {
+CensusTally TallyOf(const std::vector<hlo::Collective>& collectives) {
   CensusTally tally;
-  for (const HloCollective& c : collectives) {
+  for (const hlo::Collective& c : collectives) {
     CensusAmount& amount = tally[{c.kind, c.groups, c.trips}];
     ++amount.count;
     const int64_t n = c.groups.empty() ? 1 : static_cast<int64_t>(c.groups[0].size());

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "meshwright/core/mesh.h"
-#include "meshwright/graph_testing/hlo_collectives.h"
+#include "meshwright/hlo/collectives.h"
 #include "meshwright/spmd/census.h"
 
 namespace mw {
@@ -26,7 +26,7 @@ struct CensusAmount {
 using CensusTally = std::map<CensusKey, CensusAmount>;
 
 CensusTally TallyOf(const spmd::Census& census, const Mesh& mesh);
-CensusTally TallyOf(const std::vector<HloCollective>& collectives);
+CensusTally TallyOf(const std::vector<hlo::Collective>& collectives);
 
 // One line each.
 std::string ToString(const CensusTally& tally);

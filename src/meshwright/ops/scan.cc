@@ -292,8 +292,8 @@ class Def final : public OpDef {
       type_texts.push_back(stablehlo::TypeText(types[i]));
     }
     const std::string result = w.NewName();
-    w.Line(fmt::format("{}:{} = stablehlo.while({}) : {}", result, init.size(),
-                       fmt::join(bindings, ", "), fmt::join(type_texts, ", ")));
+    w.OpenLine(fmt::format("{}:{} = stablehlo.while({}) : {}", result, init.size(),
+                           fmt::join(bindings, ", "), fmt::join(type_texts, ", ")));
     w.Line("cond {");
     w.Indent();
     const std::string limit = w.Splat(DType::kS32, {}, static_cast<double>(layout.length));

@@ -46,7 +46,9 @@ std::string View(const absl::Status& status) {
   return std::string(status.message().data(), status.message().size());
 }
 
-std::string DefaultFolder() {
+}  // namespace
+
+std::string ExecutableCache::DefaultFolder() {
   auto env = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
@@ -58,6 +60,8 @@ std::string DefaultFolder() {
   if (const std::string home = env("HOME"); !home.empty()) return home + "/.cache/meshwright";
   return (fs::temp_directory_path() / "meshwright-cache").string();
 }
+
+namespace {
 
 // The instruction-set flags of this machine, as the kernel lists them.
 const std::string& CpuFeatures() {

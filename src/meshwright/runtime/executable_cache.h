@@ -58,6 +58,10 @@ class ExecutableCache {
                                            const CompileOptions& options = {},
                                            CacheResult* result = nullptr);
 
+  // $MW_CACHE_DIR, $XDG_CACHE_HOME/meshwright, ~/.cache/meshwright or, without a home, a folder
+  // of temporary files.
+  static std::string DefaultFolder();
+
   const std::string& folder() const { return options_.folder; }
   // The file that holds the entry of `key`.
   std::string EntryPath(std::string_view key) const;

@@ -89,9 +89,20 @@ std::string ScalarLiteral(DType dtype, double value) {
 
 std::string Writer::NewName() { return fmt::format("%{}", next_name_++); }
 
+void Writer::OpenLine(std::string_view text) {
+  text_.append(static_cast<size_t>(indent_), ' ');
+  text_.append(text);
+  text_.push_back('\n');
+}
+
 void Writer::Line(std::string_view text) {
   text_.append(static_cast<size_t>(indent_), ' ');
   text_.append(text);
+  // An op ends here that begins here or began before its regions.
+  if (!location_.empty() && (text.starts_with('%') || text.starts_with('}')) &&
+      !text.ends_with('{')) {
+    text_.append(fmt::format(" loc(\"{}\")", location_));
+  }
   text_.push_back('\n');
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "meshwright/core/tensor_type.h"
@@ -37,10 +38,16 @@ class Writer {
   int NewChannel() { return ++last_channel_; }
   // Appends one line at the current indent.
   void Line(std::string_view text);
+  // The same where the op goes on in further lines.
+  void OpenLine(std::string_view text);
   // `%n = <text>` with a fresh name, which it returns.
   std::string Assign(std::string_view text);
   // A splat constant of `type`.
   std::string Splat(DType dtype, const Dims& dims, double value);
+
+  // What the ops of further lines are called in the compiler's reports, "" for nothing.
+  void set_location(std::string location) { location_ = std::move(location); }
+  const std::string& location() const { return location_; }
 
   void Indent() { indent_ += 2; }
   void Dedent() { indent_ -= 2; }
@@ -49,6 +56,7 @@ class Writer {
 
  private:
   std::string text_;
+  std::string location_;
   int indent_ = 0;
   int next_name_ = 0;
   int last_channel_ = 0;

@@ -48,6 +48,9 @@ struct CommonFlags {
 struct SharedFlags {
   bool settings = true;  // key=value and --config
   bool device = true;    // --device, --mesh and --rules
+  // The command is told of its devices otherwise: --device does nothing, and it resolves the
+  // mesh itself.
+  bool own_devices = false;
 };
 
 struct CommandContext {

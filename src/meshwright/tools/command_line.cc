@@ -31,7 +31,7 @@ namespace {
 struct CommandEntry {
   const char* group;  // "" or the command that it belongs to
   const char* name;
-  const char* description;
+  const char* description;  // null for one that the program runs itself
   const char* examples;
   std::unique_ptr<Command> (*make)();
 };
@@ -57,6 +57,13 @@ constexpr CommandEntry kCommands[] = {
      "  meshwright convert --model SmolLM2.gguf --out smollm2 --dtype bf16\n"
      "  meshwright convert --model run/checkpoints/latest --out tuned.gguf",
      MakeConvertCommand},
+    {"", "plan", "Compiles a training step for devices that need not be there",
+     "  meshwright plan --model qwen3-0.6b --topology tpu7x:2x2x1 --mesh fsdp=8 --rules fsdp-vocab "
+     "\\\n"
+     "      batch_size=8 max_target_length=1024 dtype=bf16 scan_layers=true remat_policy=full\n"
+     "  meshwright plan --model SmolLM2.gguf --topology cpu:4 --mesh data=4 batch_size=8 --json",
+     MakePlanCommand},
+    {"", "plan-kernel", nullptr, "", MakePlanKernelCommand},
     {"inspect", "forward", "Writes the logits and log-probabilities of a batch",
      "  meshwright inspect forward --model MODEL --batch batch.safetensors --out l.safetensors",
      MakeInspectForwardCommand},
@@ -86,8 +93,8 @@ constexpr CommandEntry kCommands[] = {
 };
 
 // Commands of later versions, so that asking for one is told apart from a slip.
-constexpr const char* kLaterCommands[] = {"grpo", "plan",  "bench", "diff",
-                                          "plot", "trace", "serve", "render"};
+constexpr const char* kLaterCommands[] = {"grpo",  "bench", "diff",  "plot",
+                                          "trace", "serve", "render"};
 
 constexpr const char* kFooter =
     "`meshwright COMMAND --help` shows a command's flags and examples.\n\n"
@@ -132,7 +139,7 @@ void AddCommonFlags(CLI::App& app, SharedFlags uses, CommonFlags& flags) {
   app.add_option("--device", flags.device,
                  "cpu[:N], cpu-xla[:N], tpu, gpu (plugins of MW_PLUGIN_PATH) or a plugin's path")
       ->option_text("DEVICE")
-      ->group(group(uses.device));
+      ->group(group(uses.device && !uses.own_devices));
   app.add_option("--mesh", flags.mesh,
                  "axis=size,…: how the devices are arranged; one size may be -1")
       ->option_text("AXES")
@@ -172,12 +179,14 @@ absl::Status TakeMeshFlag(const char* flag, const std::string& value, const std:
   return absl::OkStatus();
 }
 
-absl::Status ResolveMesh(const CommonFlags& flags, train::TrainConfig& config) {
+absl::Status ResolveMesh(const CommonFlags& flags, const SharedFlags& uses,
+                         train::TrainConfig& config) {
   MW_RETURN_IF_ERROR(
       TakeMeshFlag("--mesh", flags.mesh, "mesh", flags.settings, config.mesh.mesh, config));
   MW_RETURN_IF_ERROR(TakeMeshFlag("--rules", flags.rules, "custom_mesh_and_rule", flags.settings,
                                   config.mesh.custom_mesh_and_rule, config));
   MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device, runtime::ParseDeviceSpec(flags.device));
+  if (uses.own_devices) return absl::OkStatus();
   MW_ASSIGN_OR_RETURN(config.engine.mesh, config.mesh.Resolve(device.num_devices));
   return absl::OkStatus();
 }
@@ -188,7 +197,7 @@ absl::Status RunCommand(Command& command, const CommonFlags& flags) {
   std::vector<std::string> settings = flags.settings;
   std::ranges::move(command.Settings(), std::back_inserter(settings));
   MW_ASSIGN_OR_RETURN(context.config, train::LoadConfig(flags.config_file, settings));
-  MW_RETURN_IF_ERROR(ResolveMesh(flags, context.config));
+  MW_RETURN_IF_ERROR(ResolveMesh(flags, command.Uses(), context.config));
   return command.Run(context);
 }
 
@@ -260,7 +269,12 @@ std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
 absl::Status CheckCommandName(const std::string& group, const std::string& word) {
   std::vector<std::string> known;
   for (const CommandEntry& entry : kCommands) {
-    if (group == entry.group) known.emplace_back(entry.name);
+    if (group != entry.group) continue;
+    if (entry.description != nullptr) {
+      known.emplace_back(entry.name);
+    } else if (word == entry.name) {
+      return absl::OkStatus();
+    }
   }
   if (group.empty()) known.emplace_back("inspect");
   if (word.starts_with("-") || std::find(known.begin(), known.end(), word) != known.end()) {
@@ -315,7 +329,9 @@ int Run(int argc, const char* const* argv) {
   std::vector<Defined> defined;
   for (const CommandEntry& entry : kCommands) {
     CLI::App& parent = *entry.group == '\0' ? app : *inspect;
-    CLI::App* sub = parent.add_subcommand(entry.name, entry.description);
+    const bool internal = entry.description == nullptr;
+    CLI::App* sub = parent.add_subcommand(entry.name, internal ? "" : entry.description);
+    if (internal) sub->group("");
     defined.push_back({sub, entry.make()});
     defined.back().command->Define(*sub);
     AddCommonFlags(*sub, defined.back().command->Uses(), flags);

@@ -14,6 +14,10 @@ std::unique_ptr<Command> MakeGenerateCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeConvertCommand();
 
+std::unique_ptr<Command> MakePlanCommand();
+// Of the program itself: a compilation of `plan`.
+std::unique_ptr<Command> MakePlanKernelCommand();
+
 std::unique_ptr<Command> MakeInspectForwardCommand();
 std::unique_ptr<Command> MakeInspectGradCommand();
 std::unique_ptr<Command> MakeInspectStepCommand();

@@ -110,12 +110,12 @@ class DumpFolder {
   std::string path_;
 };
 
-inline std::vector<HloCollective> CollectivesOf(const absl::StatusOr<std::string>& hlo) {
+inline std::vector<hlo::Collective> CollectivesOf(const absl::StatusOr<std::string>& hlo) {
   EXPECT_TRUE(hlo.ok()) << hlo.status();
   if (!hlo.ok()) return {};
-  auto collectives = ParseHloCollectives(*hlo);
+  auto collectives = hlo::ParseCollectives(*hlo);
   EXPECT_TRUE(collectives.ok()) << collectives.status();
-  return collectives.ok() ? *std::move(collectives) : std::vector<HloCollective>();
+  return collectives.ok() ? *std::move(collectives) : std::vector<hlo::Collective>();
 }
 
 }  // namespace mw::train

@@ -1,4 +1,4 @@
-#include "meshwright/graph_testing/hlo_collectives.h"
+#include "meshwright/hlo/collectives.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 
 #include "meshwright/base/status_macros.h"
 
-namespace mw {
+namespace mw::hlo {
 namespace {
 
 using Groups = std::vector<std::vector<int64_t>>;
@@ -74,6 +74,56 @@ std::vector<int64_t> TransposedIota(const std::vector<int64_t>& dims,
     values = std::move(next);
   }
   return values;
+}
+
+// A name in quotes.
+bool TakeQuoted(std::string_view& text, std::string_view* name) {
+  if (!Take(text, "'")) return false;
+  const size_t end = text.find('\'');
+  if (end == std::string_view::npos) return false;
+  *name = text.substr(0, end);
+  text.remove_prefix(end + 1);
+  return true;
+}
+
+// Of mesh['a'=2,'b'=2] {'b'}.
+std::optional<Groups> MeshGroups(std::string_view text) {
+  std::vector<std::string_view> names;
+  std::vector<int64_t> sizes;
+  if (!Take(text, "mesh[")) return std::nullopt;
+  while (!Take(text, "]")) {
+    if (!names.empty() && !Take(text, ",")) return std::nullopt;
+    Take(text, " ");
+    if (!TakeQuoted(text, &names.emplace_back()) || !Take(text, "=") ||
+        !TakeInt(text, &sizes.emplace_back()) || sizes.back() < 1) {
+      return std::nullopt;
+    }
+  }
+  if (!Take(text, " {")) return std::nullopt;
+  std::vector<int64_t> along, order;
+  while (!Take(text, "}")) {
+    if (!along.empty() && !Take(text, ",")) return std::nullopt;
+    Take(text, " ");
+    std::string_view name;
+    if (!TakeQuoted(text, &name)) return std::nullopt;
+    const auto it = std::ranges::find(names, name);
+    if (it == names.end()) return std::nullopt;
+    along.push_back(it - names.begin());
+  }
+  int64_t group_size = 1;
+  for (const int64_t d : along) group_size *= sizes[static_cast<size_t>(d)];
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (std::ranges::find(along, static_cast<int64_t>(d)) == along.end()) {
+      order.push_back(static_cast<int64_t>(d));
+    }
+  }
+  order.insert(order.end(), along.begin(), along.end());
+  const std::vector<int64_t> values = TransposedIota(sizes, order);
+  Groups groups;
+  for (auto value = values.begin(); value != values.end(); value += group_size) {
+    groups.emplace_back(value, value + group_size);
+  }
+  return groups;
 }
 
 // What follows "key=" in `text`, empty without it.
@@ -155,7 +205,7 @@ int64_t BytesOf(std::string_view dtype) {
 }
 
 // "f32[2,3]{1,0}" or a tuple of such.
-absl::Status ReadType(const Instruction& instruction, HloCollective* collective) {
+absl::Status ReadType(const Instruction& instruction, Collective* collective) {
   std::string_view text = instruction.type;
   while (!text.empty()) {
     const size_t bracket = text.find('[');
@@ -293,7 +343,7 @@ std::optional<int64_t> TripCount(const Module& module, const Computation& around
 }
 
 absl::Status Visit(const Module& module, const std::string& computation, int64_t trips,
-                   std::vector<HloCollective>* found) {
+                   std::vector<Collective>* found) {
   const auto it = module.computations.find(computation);
   if (it == module.computations.end()) {
     return absl::InvalidArgumentError(fmt::format("computation {} is not there", computation));
@@ -301,7 +351,7 @@ absl::Status Visit(const Module& module, const std::string& computation, int64_t
   for (const Instruction& instruction : it->second) {
     const std::string kind = KindOf(instruction.opcode);
     if (!kind.empty()) {
-      HloCollective collective;
+      Collective collective;
       collective.name = instruction.name;
       collective.kind = kind;
       collective.trips = trips;
@@ -343,6 +393,11 @@ absl::Status Visit(const Module& module, const std::string& computation, int64_t
 
 absl::StatusOr<Groups> ParseReplicaGroups(std::string_view text) {
   const std::string_view whole = text.substr(0, 80);
+  if (text.starts_with("mesh[")) {
+    if (auto groups = MeshGroups(text)) return *std::move(groups);
+    return absl::InvalidArgumentError(
+        fmt::format("replica groups '{}' are in no known form", whole));
+  }
   const auto unknown = [&] {
     return absl::InvalidArgumentError(
         fmt::format("replica groups '{}' are in no known form", whole));
@@ -373,11 +428,11 @@ absl::StatusOr<Groups> ParseReplicaGroups(std::string_view text) {
   return groups;
 }
 
-absl::StatusOr<std::vector<HloCollective>> ParseHloCollectives(std::string_view hlo) {
+absl::StatusOr<std::vector<Collective>> ParseCollectives(std::string_view hlo) {
   const Module module = Parse(hlo);
-  std::vector<HloCollective> found;
+  std::vector<Collective> found;
   MW_RETURN_IF_ERROR(Visit(module, module.entry, 1, &found));
   return found;
 }
 
-}  // namespace mw
+}  // namespace mw::hlo

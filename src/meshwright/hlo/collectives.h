@@ -1,6 +1,6 @@
-// HloCollectives: the collectives of a compiled program, read from XLA's text dump.
-#ifndef MESHWRIGHT_GRAPH_TESTING_HLO_COLLECTIVES_H_
-#define MESHWRIGHT_GRAPH_TESTING_HLO_COLLECTIVES_H_
+// Collectives: the collectives of a compiled program, read from XLA's text dump.
+#ifndef MESHWRIGHT_HLO_COLLECTIVES_H_
+#define MESHWRIGHT_HLO_COLLECTIVES_H_
 
 #include <cstdint>
 #include <string>
@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 
-namespace mw {
+namespace mw::hlo {
 
-struct HloCollective {
+struct Collective {
   std::string name;  // of the instruction
   std::string kind;  // as HLO writes it: "all-reduce", "all-gather", …
   std::vector<std::vector<int64_t>> groups;
@@ -27,11 +27,12 @@ struct HloCollective {
 // Errors: InvalidArgument, naming the instruction, for groups in a form that is not known
 // and for a loop with a collective in it that neither states its trip count nor counts from
 // one constant up to another.
-absl::StatusOr<std::vector<HloCollective>> ParseHloCollectives(std::string_view hlo);
+absl::StatusOr<std::vector<Collective>> ParseCollectives(std::string_view hlo);
 
-// [2,2]<=[4] and [2,2]<=[2,2]T(1,0), the compact form, and {{0,1},{2,3}}.
+// [2,2]<=[4] and [2,2]<=[2,2]T(1,0), the compact form, {{0,1},{2,3}}, and
+// mesh['a'=2,'b'=2] {'b'}, the devices of a mesh that differ along the axes in braces alone.
 absl::StatusOr<std::vector<std::vector<int64_t>>> ParseReplicaGroups(std::string_view text);
 
-}  // namespace mw
+}  // namespace mw::hlo
 
-#endif  // MESHWRIGHT_GRAPH_TESTING_HLO_COLLECTIVES_H_
+#endif  // MESHWRIGHT_HLO_COLLECTIVES_H_

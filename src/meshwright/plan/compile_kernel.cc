@@ -1,0 +1,364 @@
+#include "meshwright/plan/compile_kernel.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <utility>
+#include <vector>
+
+#include "meshwright/base/excerpt.h"
+#include "meshwright/base/status_macros.h"
+#include "meshwright/hlo/collectives.h"
+#include "meshwright/io/checksum.h"
+#include "meshwright/io/file_util.h"
+#include "meshwright/runtime/client.h"
+#include "meshwright/runtime/executable_cache.h"
+#include "meshwright/runtime/topology.h"
+
+extern char** environ;
+
+namespace mw::plan {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// Changes when what is written of a program does, or how it is compiled.
+constexpr int kFormat = 1;
+
+constexpr const char* kRequestFile = "request.json";
+constexpr const char* kProgramFile = "program.mlir";
+constexpr const char* kResultFile = "result.json";
+constexpr const char* kLogFile = "log.txt";
+
+Json RequestJson(const KernelRequest& request) {
+  return {{"format", kFormat},
+          {"topology", request.target.topology},
+          {"plugin", request.target.plugin},
+          {"num_devices", request.target.num_devices},
+          {"num_partitions", request.num_partitions},
+          {"compiler_flags", request.compiler_flags}};
+}
+
+// The text of the one file of `folder` whose name ends so; "" without one.
+std::string DumpedText(const std::string& folder, std::string_view suffix) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (!entry.path().filename().string().ends_with(suffix)) continue;
+    auto text = io::ReadFile(entry.path().string());
+    if (text.ok()) return *std::move(text);
+  }
+  return "";
+}
+
+// "1.50G" as the compilers write sizes; 0 for anything else.
+int64_t BytesOf(const std::string& number, const std::string& unit) {
+  double bytes = std::strtod(number.c_str(), nullptr);
+  for (const char* known : {"", "K", "M", "G", "T"}) {
+    if (unit == known) return static_cast<int64_t>(bytes);
+    bytes *= 1024;
+  }
+  return 0;
+}
+
+// As it is where it is text, else in hexadecimal.
+std::string Printable(const std::string& bytes) {
+  const auto is_text = [](char c) { return c > ' ' && c < 0x7f; };
+  if (std::ranges::all_of(bytes, is_text)) return bytes;
+  std::string hex;
+  for (const char c : bytes) hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return hex;
+}
+
+// Of a process that died the line that tells why, else the last one.
+std::string LastWords(std::string_view log) {
+  std::string_view last;
+  while (!log.empty()) {
+    const size_t newline = log.find('\n');
+    const std::string_view line = log.substr(0, newline);
+    log = newline == std::string_view::npos ? "" : log.substr(newline + 1);
+    for (const char* sign : {"Check failed", "what():", "error: "}) {
+      if (line.find(sign) != std::string_view::npos) return std::string(line);
+    }
+    if (!line.empty()) last = line;
+  }
+  return std::string(last);
+}
+
+// Whether a compilation failed because the program needs more memory than there is.
+std::optional<DoesNotFit> ReadDoesNotFit(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kResourceExhausted) return std::nullopt;
+  DoesNotFit result;
+  result.message = Abridged(std::string(status.message()), 2000);
+  static const std::regex* const sizes =
+      new std::regex(R"(Used ([0-9.]+)([KMGT]?) of ([0-9.]+)([KMGT]?) hbm)");
+  std::smatch match;
+  if (std::regex_search(result.message, match, *sizes)) {
+    result.needed_bytes = BytesOf(match[1], match[2]);
+    result.capacity_bytes = BytesOf(match[3], match[4]);
+  }
+  return result;
+}
+
+// Compiles for devices that need not be there, or for virtual ones of the host.
+absl::StatusOr<KernelPlan> Compile(const KernelRequest& request, const std::string& dump) {
+  MW_ASSIGN_OR_RETURN(const runtime::Plugin* plugin, runtime::Plugin::Load(request.target.plugin));
+  runtime::CompileOptions options;
+  options.num_partitions = request.num_partitions;
+  options.use_shardy = true;  // as the engine does
+  options.env_option_overrides = {{"xla_dump_to", dump}, {"xla_dump_hlo_as_text", true}};
+  if (request.target.has_schedule()) {
+    options.env_option_overrides["xla_dump_latency_hiding_schedule"] = true;
+  }
+  for (const auto& [name, value] : request.compiler_flags) {
+    options.env_option_overrides[name] = value;
+  }
+  KernelPlan plan;
+  std::shared_ptr<runtime::Client> client;
+  std::optional<runtime::LoadedExecutable> loaded;
+  std::optional<runtime::Executable> ahead;
+  const auto start = std::chrono::steady_clock::now();
+  absl::Status status;
+  if (request.target.plugin == "cpu") {
+    runtime::ClientOptions client_options;
+    client_options.num_devices = static_cast<int>(request.target.num_devices);
+    MW_ASSIGN_OR_RETURN(client, runtime::Client::Create(plugin, client_options));
+    auto compiled = client->Compile(request.stablehlo, options);
+    status = compiled.status();
+    if (compiled.ok()) loaded.emplace(*std::move(compiled));
+  } else {
+    MW_ASSIGN_OR_RETURN(const runtime::Topology topology,
+                        runtime::Topology::Create(plugin, request.target.topology));
+    auto compiled = topology.Compile(request.stablehlo, options);
+    status = compiled.status();
+    if (compiled.ok()) ahead.emplace(*std::move(compiled));
+  }
+  plan.compile_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!status.ok()) {
+    plan.does_not_fit = ReadDoesNotFit(status);
+    if (!plan.does_not_fit) return status;
+    return plan;
+  }
+  const runtime::Executable& executable = loaded ? loaded->executable() : *ahead;
+  MW_ASSIGN_OR_RETURN(plan.memory, executable.MemoryStats());
+  // What the CPU's compiler reports leaves out temporaries.
+  if (loaded) plan.memory.peak_bytes.reset();
+  if (const auto costs = executable.CostAnalysis(); costs.ok()) {
+    const auto cost = [&](const char* name) -> std::optional<double> {
+      const auto it = costs->find(name);
+      return it == costs->end() || it->second < 0 ? std::nullopt : std::optional(it->second);
+    };
+    plan.flops = cost("flops");
+    plan.bytes_accessed = cost("bytes accessed");
+  }
+  if (auto fingerprint = executable.Fingerprint(); fingerprint.ok()) {
+    plan.fingerprint = Printable(*fingerprint);
+  }
+  const std::string hlo = DumpedText(dump, "after_optimizations.txt");
+  if (!hlo.empty()) {
+    MW_ASSIGN_OR_RETURN(plan.collectives, hlo::ParseCollectives(hlo));
+  }
+  if (const std::string ranges = DumpedText(dump, "live-range.txt"); !ranges.empty()) {
+    MW_ASSIGN_OR_RETURN(plan.live_tensors, hlo::ParseLiveTensors(ranges, hlo));
+  }
+  if (request.target.has_schedule()) {
+    MW_ASSIGN_OR_RETURN(plan.schedule, hlo::ParseSchedule(DumpedText(dump, "schedule.txt"),
+                                                          DumpedText(dump, "after_codegen.txt")));
+  }
+  return plan;
+}
+
+absl::StatusOr<KernelRequest> ReadRequest(const std::string& folder) {
+  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadFile(folder + "/" + kRequestFile));
+  KernelRequest request;
+  try {
+    const Json json = Json::parse(text);
+    if (json.at("format") != kFormat) {
+      return absl::InvalidArgumentError("the request is of another version of this program");
+    }
+    request.target.topology = json.at("topology");
+    request.target.plugin = json.at("plugin");
+    request.target.num_devices = json.at("num_devices");
+    request.num_partitions = json.at("num_partitions");
+    request.compiler_flags = json.at("compiler_flags").get<std::map<std::string, std::string>>();
+  } catch (const Json::exception& error) {
+    return absl::InvalidArgumentError(
+        fmt::format("{}/{} cannot be read: {}", folder, kRequestFile, error.what()));
+  }
+  MW_ASSIGN_OR_RETURN(request.stablehlo, io::ReadFile(folder + "/" + kProgramFile));
+  return request;
+}
+
+// Runs `program plan-kernel folder` with its stdout and stderr in a file of the folder.
+absl::Status RunProcess(const std::string& program, const std::string& folder) {
+  const std::string log = fmt::format("{}/{}", folder, kLogFile);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+  std::vector<std::string> words = {program, "plan-kernel", folder};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::vector<char*> env;
+  // Several compile at a time, and libtpu would keep the devices to itself, of which there are
+  // none here, and write logs of its own.
+  std::string extra[] = {"ALLOW_MULTIPLE_LIBTPU_LOAD=1", "TPU_LOG_DIR=disabled"};
+  for (char** variable = environ; *variable != nullptr; ++variable) env.push_back(*variable);
+  for (std::string& variable : extra) env.push_back(variable.data());
+  env.push_back(nullptr);
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), env.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) {
+    return absl::InternalError(
+        fmt::format("{} cannot be started: {}", program, std::strerror(error)));
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return absl::InternalError("the compiler's process cannot be waited for");
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return absl::OkStatus();
+  const std::string last = LastWords(io::ReadFile(log).value_or(""));
+  const std::string how = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
+                                              : fmt::format("status {}", WEXITSTATUS(status));
+  return absl::InternalError(
+      fmt::format("the compiler's process ended with {}{}{}", how,
+                  last.empty() ? "" : "; its last words: ", Abridged(last, 600)));
+}
+
+// What the process says of the devices.
+absl::StatusOr<Json> DescribeTarget(const Target& target) {
+  MW_ASSIGN_OR_RETURN(const runtime::Plugin* plugin, runtime::Plugin::Load(target.plugin));
+  Json json = {{"plugin_identity", plugin->identity()},
+               {"device_kind", "cpu"},
+               {"num_devices", target.num_devices}};
+  if (target.plugin == "cpu") return json;
+  const auto topology = runtime::Topology::Create(plugin, target.topology);
+  if (!topology.ok()) {
+    return absl::InvalidArgumentError(fmt::format("--topology '{}': {}", target.topology,
+                                                  std::string(topology.status().message())));
+  }
+  json["device_kind"] = topology->device_kind();
+  json["num_devices"] = topology->num_devices();
+  return json;
+}
+
+std::string ThisProgram() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).string();
+}
+
+}  // namespace
+
+absl::Status CompileInFolder(const std::string& folder) {
+  MW_ASSIGN_OR_RETURN(const KernelRequest request, ReadRequest(folder));
+  const std::string dump = folder + "/dump";
+  MW_RETURN_IF_ERROR(io::MakeDirectories(dump));
+  const auto answer = [&]() -> absl::StatusOr<Json> {
+    if (request.stablehlo.empty()) return DescribeTarget(request.target);
+    MW_ASSIGN_OR_RETURN(const KernelPlan plan, Compile(request, dump));
+    return ToJson(plan);
+  }();
+  const Json result = answer.ok() ? Json{{"answer", *answer}}
+                                  : Json{{"error", std::string(answer.status().message())},
+                                         {"code", static_cast<int>(answer.status().code())}};
+  MW_RETURN_IF_ERROR(io::WriteFile(fmt::format("{}/{}", folder, kResultFile), result.dump()));
+  return io::RemoveAll(dump);
+}
+
+absl::StatusOr<KernelCompiler> KernelCompiler::Create(KernelCompilerOptions options) {
+  if (options.cache_folder.empty()) {
+    options.cache_folder = runtime::ExecutableCache::DefaultFolder() + "/plan";
+  }
+  if (options.program.empty()) options.program = ThisProgram();
+  if (const absl::Status made = io::MakeDirectories(options.cache_folder); !made.ok()) {
+    return absl::FailedPreconditionError(
+        fmt::format("{}; set MW_CACHE_DIR", std::string(made.message())));
+  }
+  KernelCompiler compiler;
+  compiler.options_ = std::move(options);
+  return compiler;
+}
+
+absl::StatusOr<Json> KernelCompiler::Ask(const KernelRequest& request,
+                                         const std::string& folder) const {
+  std::string own = folder + ".XXXXXX";
+  if (mkdtemp(own.data()) == nullptr) {
+    return io::ErrnoStatus(errno, "cannot make a folder like", own);
+  }
+  const auto ask = [&]() -> absl::StatusOr<Json> {
+    MW_RETURN_IF_ERROR(
+        io::WriteFile(fmt::format("{}/{}", own, kRequestFile), RequestJson(request).dump()));
+    MW_RETURN_IF_ERROR(io::WriteFile(fmt::format("{}/{}", own, kProgramFile), request.stablehlo));
+    MW_RETURN_IF_ERROR(options_.own_process ? RunProcess(options_.program, own)
+                                            : CompileInFolder(own));
+    MW_ASSIGN_OR_RETURN(const std::string text,
+                        io::ReadFile(fmt::format("{}/{}", own, kResultFile)));
+    const Json result = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (result.is_discarded() || !result.is_object()) {
+      return absl::InternalError("the compiler's process left no result");
+    }
+    if (result.contains("error")) {
+      return absl::Status(static_cast<absl::StatusCode>(result.value("code", 2)),
+                          result.value("error", ""));
+    }
+    return result.at("answer");
+  };
+  absl::StatusOr<Json> answer = ask();
+  io::RemoveAll(own).IgnoreError();
+  return answer;
+}
+
+absl::Status KernelCompiler::Describe(Target* target) const {
+  KernelRequest request;
+  request.target = *target;
+  MW_ASSIGN_OR_RETURN(const Json json, Ask(request, options_.cache_folder + "/describe"));
+  target->plugin_identity = json.value("plugin_identity", "");
+  target->device_kind = json.value("device_kind", "");
+  target->num_devices = json.value("num_devices", int64_t{0});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<KernelPlan> KernelCompiler::Compile(const KernelRequest& request) const {
+  io::Checksum key;
+  // Sizes first, so that no two lists of fields give the same bytes.
+  for (const std::string& field :
+       {RequestJson(request).dump(), request.target.plugin_identity, request.stablehlo}) {
+    const std::string size = fmt::format("{}:", field.size());
+    key.Update(std::as_bytes(std::span(size)));
+    key.Update(std::as_bytes(std::span(field)));
+  }
+  const std::string folder = fmt::format("{}/{}", options_.cache_folder, key.HexDigest());
+  const std::string kept = folder + ".json";
+  if (const auto text = io::ReadRegularFile(kept); text.ok()) {
+    const Json known = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!known.is_discarded()) {
+      if (auto plan = KernelPlanFromJson(known); plan.ok()) return plan;
+    }
+  }
+  const absl::StatusOr<Json> answer = Ask(request, folder);
+  if (!answer.ok()) {
+    return absl::Status(
+        answer.status().code(),
+        fmt::format("{}: {}", request.name, std::string(answer.status().message())));
+  }
+  MW_ASSIGN_OR_RETURN(KernelPlan plan, KernelPlanFromJson(*answer));
+  MW_RETURN_IF_ERROR(io::WriteFile(kept, answer->dump()));
+  return plan;
+}
+
+}  // namespace mw::plan

@@ -1,0 +1,241 @@
+#include "meshwright/plan/step_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "meshwright/io/file_util.h"
+#include "meshwright/plan/target.h"
+#include "meshwright/train/open_model.h"
+#include "meshwright/train/step_params.h"
+
+namespace mw::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+class StepPlanTest : public ::testing::Test {
+ protected:
+  StepPlanTest() {
+    std::string name = ::testing::TempDir() + "plan.XXXXXX";
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    KernelCompilerOptions options;
+    options.cache_folder = name;
+    options.own_process = false;
+    auto compiler = KernelCompiler::Create(options);
+    EXPECT_TRUE(compiler.ok()) << compiler.status();
+    compiler_ = *std::move(compiler);
+    auto model = train::OpenModel("random:tiny-qwen3");
+    EXPECT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+  }
+  ~StepPlanTest() override { std::filesystem::remove_all(folder_); }
+
+  absl::StatusOr<StepPlan> Plan(const std::string& topology, std::vector<std::string> settings,
+                                const PlanOptions& options = {}, double hbm_gib = 0) {
+    for (const char* setting : {"batch_size=4", "max_target_length=32"}) {
+      settings.insert(settings.begin(), setting);
+    }
+    auto config = train::LoadConfig("", settings);
+    if (!config.ok()) return config.status();
+    auto target = FindTarget(topology, compiler_, hbm_gib);
+    if (!target.ok()) return target.status();
+    auto mesh = config->mesh.Resolve(target->num_devices);
+    if (!mesh.ok()) return mesh.status();
+    config->engine.mesh = *std::move(mesh);
+    engine_ = config->engine;
+    return PlanStep(*model_.model, *config, *target, compiler_, options);
+  }
+
+  // Of whole float32 tensors, trained ones only or all.
+  int64_t WeightBytes(bool trained) const {
+    const auto params = *train::StepParams::Create(*model_.model, engine_);
+    int64_t bytes = 0;
+    for (const nn::ParamSpec& spec : trained ? params.Trained() : params.all) {
+      bytes += 4 * NumElements(spec.dims);
+    }
+    return bytes;
+  }
+
+  std::string folder_;
+  KernelCompiler compiler_;
+  train::OpenedModel model_;
+  train::EngineOptions engine_;
+};
+
+std::map<std::string, PlannedKernel> ByName(const StepPlan& plan) {
+  std::map<std::string, PlannedKernel> kernels;
+  for (const PlannedKernel& kernel : plan.kernels) kernels[kernel.name] = kernel;
+  return kernels;
+}
+
+TEST_F(StepPlanTest, AccountsForAllThatIsInMemory) {
+  const auto plan = Plan("cpu:1", {"gradient_accumulation_steps=3"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const int64_t weights = WeightBytes(false);
+  auto kernels = ByName(*plan);
+  ASSERT_EQ(kernels.size(), 3u);
+  EXPECT_EQ(kernels["first_kernel"].count, 1);
+  EXPECT_EQ(kernels["accum_kernel"].count, 2);
+  EXPECT_EQ(kernels["update_kernel"].count, 1);
+  for (const auto& [name, kernel] : kernels) {
+    EXPECT_EQ(kernel.memory.weights, weights) << name;
+    EXPECT_EQ(kernel.memory.optimizer_state, 2 * weights + 4) << name;  // and its count
+    EXPECT_EQ(kernel.memory.gathered_weights, 0) << name;
+  }
+  // The first makes the accumulators, and so holds them among what it works with.
+  EXPECT_EQ(kernels["first_kernel"].memory.accumulators, 0);
+  EXPECT_GE(kernels["first_kernel"].memory.working, weights);
+  EXPECT_EQ(kernels["first_kernel"].memory.beside, 2 * weights + 4);
+  EXPECT_EQ(kernels["accum_kernel"].memory.accumulators, weights);
+  EXPECT_EQ(kernels["accum_kernel"].memory.beside, 2 * weights + 4);
+  EXPECT_EQ(kernels["accum_kernel"].memory.batch, 5 * 4 * 32 * 4);
+  EXPECT_EQ(kernels["update_kernel"].memory.accumulators, weights);
+  EXPECT_EQ(kernels["update_kernel"].memory.beside, 0);
+  for (const auto& [name, kernel] : kernels) {
+    EXPECT_GE(kernel.memory.Total(), kernel.compiled.memory.LiveBytes() + kernel.memory.beside)
+        << name;
+  }
+  EXPECT_EQ(plan->device_peak_bytes(), plan->peak_kernel()->memory.Total());
+  EXPECT_EQ(plan->tokens_per_step, 3 * 4 * 32);
+  EXPECT_EQ(plan->modelled_ms(), std::nullopt);  // the CPU's compiler has no schedule
+  EXPECT_EQ(plan->fits(), std::nullopt);
+}
+
+TEST_F(StepPlanTest, FrozenWeightsLieBesideTheUpdate) {
+  const auto plan = Plan("cpu:1", {"trainable_parameters=*mlp*"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  auto kernels = ByName(*plan);
+  const int64_t frozen = WeightBytes(false) - WeightBytes(true);
+  ASSERT_GT(frozen, 0);
+  EXPECT_EQ(kernels["update_kernel"].memory.beside, frozen);
+  EXPECT_EQ(kernels["update_kernel"].memory.weights, WeightBytes(false));
+  EXPECT_EQ(kernels["first_kernel"].memory.optimizer_state, 2 * WeightBytes(true) + 4);
+}
+
+TEST_F(StepPlanTest, TellsGatheredWeightsFromTheirShards) {
+  const auto plan = Plan("cpu:4", {"mesh=fsdp=4", "gather_parameters=update", "dtype=bf16",
+                                   "sharding_fallback=replicate", "gradient_accumulation_steps=2"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  auto kernels = ByName(*plan);
+  EXPECT_EQ(kernels["accum_kernel"].memory.weights, kernels["update_kernel"].memory.weights);
+  EXPECT_LT(kernels["accum_kernel"].memory.weights, WeightBytes(false));
+  EXPECT_GT(kernels["accum_kernel"].memory.gathered_weights, 0);
+  EXPECT_EQ(kernels["update_kernel"].memory.gathered_weights, 0);  // let go by then
+}
+
+TEST_F(StepPlanTest, TheCensusIsWhatTheCompilerMade) {
+  const auto plan = Plan("cpu:4", {"mesh=fsdp=2,data=2", "sharding_fallback=replicate"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GT(*plan->sent_bytes(), 0);
+  for (const PlannedKernel& kernel : plan->kernels) {
+    // The CPU's compiler makes one of several all-reduces; no byte more or less.
+    int64_t ours = 0, compiled = 0;
+    for (const spmd::CensusRow& row : *kernel.census) {
+      if (row.kind == "all_gather") ours += row.count * row.trips;
+    }
+    ASSERT_TRUE(kernel.compiled.collectives.has_value());
+    for (const hlo::Collective& c : *kernel.compiled.collectives) {
+      if (c.kind == "all-gather") compiled += c.trips;
+    }
+    EXPECT_EQ(ours, compiled) << kernel.name;
+  }
+  const auto automatic = Plan("cpu:4", {"mesh=data=4", "shard_mode=auto"});
+  ASSERT_TRUE(automatic.ok()) << automatic.status();
+  EXPECT_EQ(automatic->sent_bytes(), std::nullopt);
+}
+
+TEST_F(StepPlanTest, EntryPoints) {
+  PlanOptions options;
+  options.entry = EntryPoint::kBatched;
+  const auto batched = Plan("cpu:1", {"gradient_accumulation_steps=3"}, options);
+  ASSERT_TRUE(batched.ok()) << batched.status();
+  EXPECT_EQ(batched->kernels[0].name, "batched_kernel");
+  EXPECT_EQ(batched->kernels.size(), 2u);
+  EXPECT_EQ(ByName(*batched)["batched_kernel"].memory.batch, 3 * 5 * 4 * 32 * 4);
+  options.entry = EntryPoint::kTrainStep;
+  EXPECT_THAT(Plan("cpu:1", {"gradient_accumulation_steps=3"}, options).status().ToString(),
+              HasSubstr("train_step is a step of one micro-batch"));
+  const auto fused = Plan("cpu:1", {}, options);
+  ASSERT_TRUE(fused.ok()) << fused.status();
+  EXPECT_EQ(fused->kernels.size(), 1u);
+  EXPECT_EQ(fused->kernels[0].memory.optimizer_state, 2 * WeightBytes(false) + 4);
+}
+
+TEST_F(StepPlanTest, SaysWhetherItFits) {
+  const auto plan = Plan("cpu:1", {}, {}, 1e-4);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->fits(), false);
+  EXPECT_THAT(ToText(*plan), HasSubstr("DOES NOT FIT cpu (0.00 GiB)"));
+  EXPECT_EQ(ToJson(*plan).at("fits"), false);
+  const auto large = Plan("cpu:1", {}, {}, 1);
+  EXPECT_EQ(large->fits(), true);
+  EXPECT_EQ(ToJson(*large).at("hbm_gib"), 1.0);
+}
+
+// A second plan compiles nothing, and an entry that cannot be read is compiled again.
+TEST_F(StepPlanTest, RemembersWhatWasCompiled) {
+  const auto first = Plan("cpu:1", {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto again = Plan("cpu:1", {});
+  EXPECT_EQ(ToJson(*again), ToJson(*first));  // compile_s too
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    EXPECT_EQ(entry.path().extension(), ".json") << "left behind: " << entry.path();
+    std::filesystem::resize_file(entry.path(), 20);
+  }
+  const auto anew = Plan("cpu:1", {});
+  ASSERT_TRUE(anew.ok()) << anew.status();
+  EXPECT_EQ(anew->device_peak_bytes(), first->device_peak_bytes());
+}
+
+TEST_F(StepPlanTest, RefusesInASentence) {
+  EXPECT_THAT(Plan("tpu8x:2x2x1", {}).status().ToString(),
+              HasSubstr("no devices 'tpu8x' are known; the nearest is \"tpu7x\""));
+  EXPECT_THAT(Plan("cpu", {}).status().ToString(), HasSubstr("has no size"));
+  EXPECT_THAT(Plan("cpu:x", {}).status().ToString(), HasSubstr("cpu:x"));
+  EXPECT_THAT(Plan("cpu:4", {"mesh=data=2"}).status().ToString(), HasSubstr("2 devices"));
+  EXPECT_THAT(Plan("cpu:4", {}).status().ToString(), HasSubstr("4 devices and no mesh"));
+  EXPECT_THAT(Plan("cpu:4", {"mesh=data=4", "batch_size=6"}).status().ToString(), HasSubstr("6"));
+  PlanOptions flags;
+  flags.compiler_flags["xla_no_such_flag"] = "1";
+  EXPECT_THAT(Plan("cpu:1", {}, flags).status().ToString(), HasSubstr("xla_no_such_flag"));
+}
+
+TEST(KernelPlanTest, IsWrittenAndReadWhole) {
+  KernelPlan plan;
+  plan.memory.argument_bytes = 5;
+  plan.memory.peak_bytes = 9;
+  plan.flops = 2.5;
+  plan.fingerprint = "f";
+  plan.compile_s = 1.5;
+  plan.live_tensors = {{"a", "f32[2]", "mlp/mul", 8, 3}};
+  plan.collectives = {{"g", "all-gather", {{0, 1}}, {"f32"}, 16, 4}};
+  plan.schedule.emplace();
+  plan.schedule->modelled_ms = 3;
+  plan.schedule->custom_calls = {{"kernel", 0.5}};
+  plan.schedule->unknown = {"u"};
+  plan.schedule->transfers = {{"t", "all-gather", "w", 2, 1.5, 0.5}};
+  plan.schedule->computations = {{"main", 1, 3.0, {{"op", "while", "l", 0.5, 1.5, 1}}}};
+  const auto json = ToJson(plan);
+  const auto read = KernelPlanFromJson(json);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ToJson(*read), json);
+  EXPECT_EQ(read->PeakBytes(), 9);
+  EXPECT_EQ(read->schedule->computations[0].ops[0].inner, 1);
+  KernelPlan too_large;
+  too_large.does_not_fit = DoesNotFit{7, 5, "Used 7 of 5"};
+  EXPECT_EQ(ToJson(*KernelPlanFromJson(ToJson(too_large))), ToJson(too_large));
+  EXPECT_THAT(KernelPlanFromJson({{"compile_s", 1}}).status().ToString(),
+              HasSubstr("cannot be read"));
+}
+
+}  // namespace
+}  // namespace mw::plan

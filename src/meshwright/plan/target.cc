@@ -1,0 +1,52 @@
+#include "meshwright/plan/target.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
+
+#include <vector>
+
+#include "meshwright/base/excerpt.h"
+#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/status_macros.h"
+#include "meshwright/plan/compile_kernel.h"
+#include "meshwright/plan/targets.h"
+#include "meshwright/runtime/device_spec.h"
+
+namespace mw::plan {
+
+absl::StatusOr<Target> FindTarget(std::string_view topology, const KernelCompiler& compiler,
+                                  double hbm_gib) {
+  std::vector<std::string> known;
+  const EmbeddedTarget* found = nullptr;
+  const std::string kind(topology.substr(0, topology.find(':')));
+  for (const EmbeddedTarget& target : EmbeddedTargets()) {
+    known.emplace_back(target.name);
+    if (kind == target.name) found = &target;
+  }
+  if (found == nullptr) {
+    return absl::InvalidArgumentError(
+        fmt::format("--topology '{}': no devices '{}' are known{}; there are {}", Excerpt(topology),
+                    Excerpt(kind), NearestNote(kind, known), fmt::join(known, ", ")));
+  }
+  if (kind.size() + 1 >= topology.size()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "--topology '{}' has no size; tpu7x:2x2x1 is of 4 chips, cpu:8 of 8 devices", topology));
+  }
+  const YAML::Node yaml = YAML::Load(found->text);
+  Target target;
+  target.topology = topology;
+  target.plugin = yaml["plugin"].as<std::string>();
+  target.peak_tflops = yaml["peak_tflops"] ? yaml["peak_tflops"].as<double>() : 0;
+  const double known_gib = yaml["hbm_gib"] ? yaml["hbm_gib"].as<double>() : 0;
+  target.hbm_bytes =
+      static_cast<int64_t>((hbm_gib > 0 ? hbm_gib : known_gib) * static_cast<double>(1 << 30));
+  if (target.plugin == "cpu") {
+    MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device, runtime::ParseDeviceSpec(topology));
+    target.num_devices = device.num_devices;
+  }
+  MW_RETURN_IF_ERROR(compiler.Describe(&target));
+  return target;
+}
+
+}  // namespace mw::plan

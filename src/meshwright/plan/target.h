@@ -1,0 +1,39 @@
+// Target: the devices that a plan is for, none of which has to be there.
+#ifndef MESHWRIGHT_PLAN_TARGET_H_
+#define MESHWRIGHT_PLAN_TARGET_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace mw::plan {
+
+struct Target {
+  std::string topology;         // "tpu7x:2x2x1", "cpu:8"
+  std::string plugin;           // what runtime::Plugin::Load takes
+  std::string plugin_identity;  // see runtime::Plugin::identity
+  std::string device_kind;
+  int64_t num_devices = 0;
+  // Of one device; 0 where it is not known.
+  int64_t hbm_bytes = 0;
+  double peak_tflops = 0;  // of products in bf16
+
+  // Whether the compiler leaves a schedule with times.
+  bool has_schedule() const { return plugin == "tpu"; }
+};
+
+class KernelCompiler;
+
+// `topology` is KIND:SIZE, for instance "tpu7x:2x2x1" (chips) or "cpu:8" (devices); KIND is a
+// file of configs/targets. `hbm_gib` replaces what is known of the memory where it is not 0.
+//
+// Errors: InvalidArgument for a form or kind that is not known, with the nearest, and for a size
+// that the plugin refuses; NotFound when the plugin is not there.
+absl::StatusOr<Target> FindTarget(std::string_view topology, const KernelCompiler& compiler,
+                                  double hbm_gib = 0);
+
+}  // namespace mw::plan
+
+#endif  // MESHWRIGHT_PLAN_TARGET_H_

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""`meshwright plan` as users call it: its process that compiles, what it remembers, what it says.
+
+    tests/integration/plan.py --meshwright build/release/meshwright
+
+Python 3.11, standard library only.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def fail(message):
+    raise SystemExit(f"FAILED: {message}")
+
+
+class Planner:
+    def __init__(self, program, folder):
+        self.program, self.cache = program, pathlib.Path(folder) / "cache"
+        self.environment = {**os.environ, "MW_CACHE_DIR": str(self.cache)}
+        self.base = ["plan", "--model", "tiny-llama", "batch_size=4", "max_target_length=32"]
+
+    def command(self, words):
+        return [self.program, *self.base, *words]
+
+    def run(self, *words, **environment):
+        return subprocess.run(self.command(words), capture_output=True, text=True,
+                              env={**self.environment, **environment})
+
+    def left_over(self):
+        folder = self.cache / "plan"
+        return [p for p in folder.iterdir() if p.suffix != ".json"] if folder.exists() else []
+
+
+def children(parent):
+    """(process, its words) of each child."""
+    for folder in pathlib.Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+                yield int(folder.name), (folder / "cmdline").read_text().split("\0")
+        except OSError:  # gone meanwhile
+            continue
+
+
+def expect(run, status, text):
+    lines = run.stderr.strip().splitlines()
+    if run.returncode != status or not lines or text not in lines[-1]:
+        fail(f"{run.args[2:]} ended with {run.returncode}, not {status}, or does not say "
+             f"'{text}':\n{run.stderr}")
+    if sum(line.startswith("error: ") for line in lines) != (status != 0):
+        fail(f"{run.args[2:]}: not one error:\n{run.stderr}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--meshwright", required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        planner = Planner(args.meshwright, folder)
+        cpu = ["--topology", "cpu:2", "--mesh", "data=-1", "--json"]
+        first = planner.run(*cpu)
+        if first.returncode != 0:
+            fail(first.stderr)
+        plan = json.loads(first.stdout)
+        if list(plan["kernels"]) != ["first_kernel", "update_kernel"] or plan["mesh"] != "data=2":
+            fail(f"another plan: {first.stdout}")
+        if "WARNING" in first.stderr or "I0000" in first.stderr:
+            fail(f"what plugins say is on stderr: {first.stderr}")
+        start = time.monotonic()
+        again = planner.run(*cpu)
+        if json.loads(again.stdout) != plan:
+            fail("a second plan is another one")
+        print(f"planned again in {time.monotonic() - start:.1f} s")
+
+        expect(planner.run("--topology", "tpu9:2x2"), 2, "there are cpu, ")
+        expect(planner.run("--topology", "cpu:0"), 2, "cpu:0")
+        expect(planner.run("--topology", "cpu:2", "--mesh", "data=3"), 2, "3 devices")
+        expect(planner.run("--topology", "cpu:2", "--mesh", "data=2", "batch_size=3"), 2, "3")
+        expect(planner.run("--topology", "cpu:1", "--entry", "call"), 2, "there are calls")
+        expect(planner.run("--topology", "cpu:1", "--hbm-gib", "-1"), 2, "--hbm-gib")
+        expect(planner.run("--topology", "cpu:1", "--compiler-flag", "x"), 2, "name=value")
+        expect(planner.run("--topology", "cpu:1", "--compiler-flag", "xla_nothing=1"), 2,
+               "xla_nothing")
+        expect(planner.run("--topology", "cpu:1", "max_target_length=4096"), 2, "4096")
+        run = subprocess.run([args.meshwright, "plan", "--model", "tiny-lama", "--topology",
+                              "cpu:1"], capture_output=True, text=True, env=planner.environment)
+        expect(run, 2, "tiny-lama")
+        # A plugin is searched beside the program too: a link elsewhere is another program.
+        lonely = pathlib.Path(folder) / "lonely"
+        lonely.mkdir()
+        (lonely / "meshwright").write_bytes(pathlib.Path(args.meshwright).read_bytes())
+        (lonely / "meshwright").chmod(0o755)
+        planner.program = str(lonely / "meshwright")
+        expect(planner.run("--topology", "tpu7x:2x2x1", MW_PLUGIN_PATH=str(lonely)), 2, "tpu")
+        planner.program = args.meshwright
+
+        # A compiler that is killed is an error, and leaves nothing that is taken for a result.
+        words = ["--topology", "cpu:2", "--mesh", "data=2", "max_target_length=64"]
+        process = subprocess.Popen(planner.command(words), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=planner.environment)
+        killed = False
+        while not killed and process.poll() is None:
+            for pid, words_of in children(process.pid):
+                # The first one only describes the devices.
+                if "plan-kernel" in words_of and not any("describe" in w for w in words_of):
+                    os.kill(pid, 9)
+                    killed = True
+            time.sleep(0.002)
+        _, error = process.communicate()
+        if not killed:
+            fail("no compilation was seen to be killed")
+        if process.returncode != 1 or "ended with signal 9" not in error:
+            fail(f"a killed compiler: status {process.returncode}: {error}")
+        if planner.left_over():
+            fail(f"left behind: {planner.left_over()}")
+        if planner.run(*words).returncode != 0:
+            fail("the plan after it fails")
+    print("all as it should be")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
