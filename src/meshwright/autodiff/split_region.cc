@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "meshwright/autodiff/differentiator.h"
 #include "meshwright/core/remat_policy.h"
@@ -33,7 +34,9 @@ class ResidualChooser {
     }
   }
 
-  void Visit(Value v) {
+  // Goes back from `v`, which `reader` takes; null: it is an output of the backward part.
+  void Visit(Value v, const Node* reader = nullptr) {
+    readers_[v].insert(reader);
     if (!seen_.emplace(v, true).second) return;
     if (v.node->is_parameter()) {
       auto it = parameter_index_.find(v);
@@ -51,14 +54,31 @@ class ResidualChooser {
         return;
       }
     }
-    for (const Value& operand : v.node->operands()) Visit(operand);
+    for (const Value& operand : v.node->operands()) Visit(operand, v.node);
+  }
+
+  // Has an elementwise value kept in place of values of twice its size or more that only it is
+  // recomputed from: the sum of two products for both. Forgets what was visited.
+  void Merge() {
+    std::vector<Value> recomputed;
+    for (const auto& [v, unused] : seen_) {
+      if (IsRecomputed(*v.node)) recomputed.push_back(v);
+    }
+    std::ranges::sort(recomputed, {}, [](const Value& v) { return v.node->id(); });
+    for (const Value& v : recomputed) {
+      if (BytesKeptFor(*v.node) >= 2 * v.type().num_bytes()) merged_.insert(v.node);
+    }
+    inputs.clear();
+    kept_.clear();
+    seen_.clear();
+    readers_.clear();
   }
 
   // One for each kept value: of the identities over it the last that all readers share,
   // so that what is stored is already as `constrain` pins it.
   std::vector<Value> Residuals() const {
     std::vector<Value> residuals;
-    for (const std::vector<Value>& chain : kept_) residuals.push_back(chain.back());
+    for (const Kept& kept : kept_) residuals.push_back(kept.chain.back());
     return residuals;
   }
 
@@ -67,6 +87,7 @@ class ResidualChooser {
  private:
   bool Keep(const Node& node) const {
     if (node.is_parameter()) return false;
+    if (merged_.contains(&node)) return true;
     if (policy_ == "none") return !ops::DefOf(node).cheap_to_recompute();
     if (policy_ == "full" || node.op_name() != "name") return false;
     return std::find(names_.begin(), names_.end(), node.attrs().String("name")) != names_.end();
@@ -75,25 +96,56 @@ class ResidualChooser {
     return node.op_name() == "name" || node.op_name() == "constrain";
   }
 
+  // Whether the backward part has an elementwise `node` of its own.
+  bool IsRecomputed(const Node& node) const {
+    return !node.is_parameter() && !depends_[node.id()] && !Keep(node) && !IsIdentity(node) &&
+           ops::DefOf(node).Sharding(node).kind == ops::ShardingRule::Kind::kElementwise;
+  }
+
+  // The bytes of what is kept for `node` alone.
+  int64_t BytesKeptFor(const Node& node) const {
+    int64_t bytes = 0;
+    for (auto at = node.operands().begin(); at != node.operands().end(); ++at) {
+      if (std::find(node.operands().begin(), at, *at) != at) continue;
+      if (readers_.at(*at).size() > 1) continue;
+      const auto kept =
+          std::ranges::find_if(kept_, [&](const Kept& k) { return k.chain.back() == *at; });
+      if (merged_.contains(at->node) || (kept != kept_.end() && kept->num_reads == 1)) {
+        bytes += at->type().num_bytes();
+      } else if (IsRecomputed(*at->node)) {
+        bytes += BytesKeptFor(*at->node);
+      }
+    }
+    return bytes;
+  }
+
   // Notes that the backward part reads the end of `chain`: a kept value, then
   // identities one over the other.
   void Read(std::vector<Value> chain) {
     const auto known =
-        std::ranges::find_if(kept_, [&](const auto& other) { return other[0] == chain[0]; });
+        std::ranges::find_if(kept_, [&](const Kept& k) { return k.chain[0] == chain[0]; });
     if (known == kept_.end()) {
-      kept_.push_back(std::move(chain));
+      kept_.push_back({std::move(chain)});
       return;
     }
-    const auto shared = std::ranges::mismatch(*known, chain).in1;
-    known->erase(shared, known->end());
+    const auto shared = std::ranges::mismatch(known->chain, chain).in1;
+    known->chain.erase(shared, known->chain.end());
+    ++known->num_reads;
   }
 
-  std::vector<std::vector<Value>> kept_;
+  struct Kept {
+    std::vector<Value> chain;
+    int num_reads = 1;
+  };
+
+  std::vector<Kept> kept_;
+  std::set<const Node*> merged_;
   const std::vector<bool>& depends_;
   std::string policy_;
   std::vector<std::string> names_;
   graph::ValueMap<int> parameter_index_;
   graph::ValueMap<bool> seen_;
+  graph::ValueMap<std::set<const Node*>> readers_;
 };
 
 }  // namespace
@@ -137,6 +189,10 @@ ops::RegionSplit SplitRegion(const Graph& body, const std::vector<bool>& wanted,
   }
   ResidualChooser chooser(body, joint, depends, policy);
   for (const Value& v : gradients) chooser.Visit(v);
+  if (policy == "none") {
+    chooser.Merge();
+    for (const Value& v : gradients) chooser.Visit(v);
+  }
   const std::vector<Value> residuals = chooser.Residuals();
   std::sort(chooser.inputs.begin(), chooser.inputs.end());
   split.backward_inputs = chooser.inputs;

@@ -15,7 +15,8 @@ namespace mw::autodiff {
 // as a residual, or recomputed from its operands by the same rule. `policy` says
 // what is kept:
 //
-//   none        every value that is not cheap to recompute
+//   none        every value that is not cheap to recompute; where two or more are only read by
+//               elementwise ops that add them up to one of their size, that one instead
 //   full        nothing
 //   names:a,b   values marked with ops::Name(x, "a") or "b"
 //
