@@ -354,20 +354,41 @@ absl::Status AtLeast(const char* key, int64_t value, int64_t least) {
       fmt::format("{} must be at least {}, not {}", key, least, value));
 }
 
-// A setting that the optimizer does not read would do nothing.
-absl::Status CheckOptimizerKeys(const TrainConfig& config) {
+// `key` is read only where `selector` is one of `selections`, and would do nothing elsewhere.
+absl::Status CheckBelongs(const TrainConfig& config, const char* key, const char* selector,
+                          const std::vector<std::string>& selections) {
   static const auto* const defaults = new TrainConfig();
+  const std::string selected = ConfigValue(config, *FindField(selector));
+  if (std::ranges::find(selections, selected) != selections.end()) return absl::OkStatus();
+  const std::string value = ConfigValue(config, *FindField(key));
+  const std::string usual = ConfigValue(*defaults, *FindField(key));
+  // No decay is what an optimizer without one does.
+  if (value == usual || (std::string_view(key) == "adam_weight_decay" && value == "0")) {
+    return absl::OkStatus();
+  }
+  const std::string other = selections.size() == 1
+                                ? fmt::format("give {}={}", selector, selections[0])
+                                : fmt::format("use another {}", selector);
+  return absl::InvalidArgumentError(
+      fmt::format("{}={} belongs to {}={}, and {} is {}: leave it at {}, or {}", key,
+                  Excerpt(value), selector, fmt::join(selections, " or "), selector,
+                  Excerpt(selected), usual.empty() ? "\"\"" : usual, other));
+}
+
+absl::Status CheckScheduleKeys(const TrainConfig& config) {
+  MW_RETURN_IF_ERROR(CheckBelongs(config, "learning_rate_final_fraction", "lr_schedule",
+                                  {"linear", "cosine", "wsd"}));
+  MW_RETURN_IF_ERROR(CheckBelongs(config, "wsd_decay_steps_fraction", "lr_schedule", {"wsd"}));
+  for (const char* key : {"skip_step_interval", "skip_step_scaling_factor"}) {
+    MW_RETURN_IF_ERROR(CheckBelongs(config, key, "skip_step_on_spikes", {"true"}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptimizerKeys(const TrainConfig& config) {
   const std::string& opt_type = config.engine.optimizer.opt_type;
   for (const auto& [key, opt_types] : OptimizerKeys()) {
-    if (std::ranges::find(opt_types, opt_type) != opt_types.end()) continue;
-    const std::string value = ConfigValue(config, *FindField(key));
-    const std::string usual = ConfigValue(*defaults, *FindField(key));
-    // No decay is what an optimizer without one does.
-    if (value == usual || (std::string_view(key) == "adam_weight_decay" && value == "0")) continue;
-    return absl::InvalidArgumentError(fmt::format(
-        "{}={} belongs to opt_type={}, and opt_type is {}: leave it at {}, or use another opt_type",
-        key, Excerpt(value), fmt::join(opt_types, " or "), opt_type,
-        usual.empty() ? "\"\"" : usual));
+    MW_RETURN_IF_ERROR(CheckBelongs(config, key, "opt_type", opt_types));
   }
   const bool adafactor = opt_type == "adafactor";
   const double decay = adafactor ? config.engine.optimizer.adafactor_weight_decay_rate
@@ -442,6 +463,7 @@ absl::Status TrainConfig::Finish() {
   MW_RETURN_IF_ERROR(generation.Validate());
   MW_RETURN_IF_ERROR(data.Validate());
   MW_RETURN_IF_ERROR(engine.Validate());
+  MW_RETURN_IF_ERROR(CheckScheduleKeys(*this));
   return CheckOptimizerKeys(*this);
 }
 

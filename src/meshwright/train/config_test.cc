@@ -229,6 +229,25 @@ TEST(ConfigTest, ASettingOfAnotherOptimizerIsAnError) {
   }
 }
 
+TEST(ConfigTest, ASettingOfAnotherScheduleOrOfNoSpikesIsAnError) {
+  const auto message = [](const std::vector<std::string>& settings) {
+    return std::string(LoadConfig("", settings).status().message());
+  };
+  EXPECT_EQ(message({"wsd_decay_steps_fraction=0.2"}),
+            "wsd_decay_steps_fraction=0.2 belongs to lr_schedule=wsd, and lr_schedule is cosine: "
+            "leave it at 0.1, or give lr_schedule=wsd");
+  EXPECT_THAT(message({"lr_schedule=constant", "learning_rate_final_fraction=0.5"}),
+              HasSubstr("belongs to lr_schedule=linear or cosine or wsd, and lr_schedule is "));
+  EXPECT_EQ(message({"lr_schedule=linear", "learning_rate_final_fraction=0.5"}), "");
+  for (const char* setting : {"skip_step_interval=5", "skip_step_scaling_factor=2"}) {
+    EXPECT_THAT(message({setting}), HasSubstr("or give skip_step_on_spikes=true")) << setting;
+    EXPECT_EQ(message({setting, "skip_step_on_spikes=true"}), "") << setting;
+  }
+  EXPECT_EQ(message({"lr_schedule=constant", "learning_rate_final_fraction=0.1",
+                     "skip_step_interval=128"}),
+            "");
+}
+
 TEST(ConfigTest, DamagedYaml) {
   EXPECT_THAT(std::string(YamlError("steps: [1, 2]\n").message()), StartsWith("c.yaml:1: steps"));
   EXPECT_THAT(std::string(YamlError("steps: 1\n\nsteps: 2\n").message()),

@@ -250,6 +250,20 @@ TEST_F(CustomLossTest, RefusesWhatDoesNotFit) {
   EXPECT_THAT(declared({}), HasSubstr("no metric"));
   EXPECT_THAT(declared({{.name = "a"}, {.name = "a"}}), HasSubstr("two metrics called \"a\""));
   EXPECT_THAT(declared({{.name = "a", .eps = -1}}), HasSubstr("must not be negative"));
+  // What is logged as the loss is what is minimized.
+  EXPECT_EQ(declared({{.name = "loss"}, {.name = "b/c"}, {.name = "c"}}), "accepted");
+  EXPECT_EQ(declared({{.name = "a"}, {.name = "loss"}}),
+            "the loss's metric \"loss\" would be recorded as learning/loss, which records have "
+            "already: give it another name");
+  for (const char* name : {"learning/loss", "perplexity", "grad_norm", "total_weights", "perf/mfu",
+                           "checkpoint/bytes", "eval/loss", "memory/live_bytes"}) {
+    EXPECT_THAT(declared({{.name = "a"}, {.name = name}}), HasSubstr("records have already"))
+        << name;
+  }
+  EXPECT_THAT(declared({{.name = "a"}, {.name = "b"}, {.name = "learning/b"}}),
+              HasSubstr("\"learning/b\" would be recorded as learning/b"));
+  EXPECT_THAT(declared({{.name = "a", .is_nll = true}, {.name = "b", .is_nll = true}}),
+              HasSubstr("perplexity is of one"));
   // It builds two.
   const auto three = Make(SgdOptions(std::make_shared<Declared>(
       std::vector<MetricSpec>{{.name = "a"}, {.name = "b"}, {.name = "c"}})));

@@ -9,6 +9,7 @@
 #include "meshwright/base/check.h"
 #include "meshwright/base/float32.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/train/metrics.h"
 
 namespace mw::train {
 namespace {
@@ -22,7 +23,18 @@ absl::Status CheckTrainable(const char* name, DType dtype) {
 // Two metrics of one name would be one in the records.
 absl::Status CheckMetrics(const Loss& loss) {
   std::set<std::string> names;
+  std::set<std::string> recorded;
+  int num_nll = 0;
   for (const MetricSpec& spec : loss.metrics()) {
+    num_nll += spec.is_nll ? 1 : 0;
+    // The objective is learning/loss, whatever it is called.
+    if (const std::string name = RecordName(spec);
+        !names.empty() && (IsReservedRecordName(name) || !recorded.insert(name).second)) {
+      return absl::InvalidArgumentError(
+          fmt::format("the loss's metric \"{}\" would be recorded as {}, which records have "
+                      "already: give it another name",
+                      spec.name, name));
+    }
     if (!(spec.eps >= 0 && spec.min_denom >= 0)) {
       return absl::InvalidArgumentError(fmt::format(
           "the loss's metric {} has eps {} and min_denom {}, which must not be negative", spec.name,
@@ -34,6 +46,12 @@ absl::Status CheckMetrics(const Loss& loss) {
   }
   if (names.empty()) {
     return absl::InvalidArgumentError("the loss has no metric; the first is what is minimized");
+  }
+  if (num_nll > 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("the loss says of {} metrics that they are the negative log-likelihood "
+                    "(is_nll), and perplexity is of one",
+                    num_nll));
   }
   return absl::OkStatus();
 }

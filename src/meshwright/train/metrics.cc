@@ -19,9 +19,9 @@ void SetLoss(const LossTotals& loss, std::string_view prefix, MetricRecord& reco
     record.Set(fmt::format("{}/perplexity", prefix), std::exp(*nll));
   }
   for (size_t i = 1; i < loss.specs.size(); ++i) {
-    const std::string& name = loss.specs[i].name;
-    const bool whole = prefix == "learning" && name.find('/') != std::string::npos;
-    record.Set(whole ? name : fmt::format("{}/{}", prefix, name), loss.Mean(i));
+    const MetricSpec& spec = loss.specs[i];
+    record.Set(prefix == "learning" ? RecordName(spec) : fmt::format("{}/{}", prefix, spec.name),
+               loss.Mean(i));
   }
 }
 
@@ -78,6 +78,19 @@ MetricRecord StepMetrics::ToRecord() const {
   record.Set("memory/live_bytes", static_cast<double>(live_bytes));
   record.Set("memory/peak_bytes", static_cast<double>(peak_bytes));
   return record;
+}
+
+std::string RecordName(const MetricSpec& spec) {
+  return spec.name.find('/') != std::string::npos ? spec.name : "learning/" + spec.name;
+}
+
+bool IsReservedRecordName(std::string_view name) {
+  for (const char* group : {"perf/", "memory/", "checkpoint/", "eval/"}) {
+    if (name.starts_with(group)) return true;
+  }
+  StepMetrics step;
+  step.loss = LossTotals({{.name = "loss", .is_nll = true}}, std::vector<float>{0, 0});
+  return step.ToRecord().Find(name) != nullptr;
 }
 
 EvalMetrics& EvalMetrics::operator+=(const EvalMetrics& other) {

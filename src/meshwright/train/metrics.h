@@ -69,6 +69,11 @@ struct StepMetrics {
   MetricRecord ToRecord() const;
 };
 
+// What records of steps call a metric that a loss measures beside its objective.
+std::string RecordName(const MetricSpec& spec);
+// Whether records have a value of that name whatever the loss measures.
+bool IsReservedRecordName(std::string_view name);
+
 // Sums of Engine::EvalStep; batches add up.
 struct EvalMetrics {
   LossTotals loss;
