@@ -27,6 +27,13 @@ CollectiveGroups GroupsOf(const Node& node) {
   return groups;
 }
 
+int64_t SentBytes(const Node& collective) {
+  const int64_t n = GroupsOf(collective).size();
+  const int64_t bytes = collective.operand(0).type().num_bytes();
+  if (collective.op_name() == "all_gather") return bytes * (n - 1);
+  return (collective.op_name() == "all_reduce" ? 2 : 1) * (bytes / n * (n - 1));
+}
+
 void CollectiveOp::CheckGroups(const Node& node) {
   std::vector<int64_t> flat = node.attrs().Ints("groups");
   const int64_t size = node.attrs().Int("group_size");

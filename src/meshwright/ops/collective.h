@@ -27,6 +27,11 @@ struct CollectiveGroups {
 void SetGroups(Attributes& attrs, const CollectiveGroups& groups);
 CollectiveGroups GroupsOf(const Node& node);
 
+// What a device sends in one execution, in bytes, by the ring algorithms: all-reduce
+// 2 (n - 1) / n of its operand, reduce-scatter and all-to-all (n - 1) / n of it, all-gather n - 1
+// times it.
+int64_t SentBytes(const Node& collective);
+
 class CollectiveOp : public OpDef {
  public:
   explicit CollectiveOp(std::string_view name) : name_(name) {}

@@ -86,6 +86,7 @@ Json KernelJson(const PlannedKernel& kernel) {
                {"census", CensusJson(kernel.census)},
                {"transfers", nullptr},
                {"live_tensors", Json::array()},
+               {"estimated", nullptr},
                {"fingerprint", compiled.fingerprint},
                {"compile_s", compiled.compile_s}};
   if (const auto& schedule = compiled.schedule) {
@@ -103,6 +104,12 @@ Json KernelJson(const PlannedKernel& kernel) {
                                    {"window_ms", t.window_ms},
                                    {"hidden_ms", t.hidden_ms}});
     }
+  }
+  if (kernel.estimate) {
+    json["estimated"] = {{"working_bytes", kernel.estimate->working_bytes},
+                         {"ms", kernel.estimate->ms},
+                         {"compute_ms", kernel.estimate->compute_ms},
+                         {"transfer_ms", kernel.estimate->transfer_ms}};
   }
   for (const hlo::LiveTensor& tensor : compiled.live_tensors) {
     if (json["live_tensors"].size() == 40) break;

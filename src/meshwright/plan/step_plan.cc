@@ -97,7 +97,9 @@ class Accountant {
     }
   }
 
-  MemoryUse Of(const PlannedKernel& kernel, const compile::Program& program) const {
+  // `argument_bytes` and `working_bytes` as compiled or estimated; the former 0 when not known.
+  MemoryUse Of(const compile::Program& program, int64_t argument_bytes,
+               int64_t working_bytes) const {
     MemoryUse use;
     std::set<BufferKey> arguments;
     int64_t named = 0;
@@ -108,15 +110,14 @@ class Accountant {
       named += bytes;
     }
     // Paddings of layouts, coordinates of the device.
-    use.other += std::max<int64_t>(0, kernel.compiled.memory.argument_bytes - named);
+    use.other += std::max<int64_t>(0, argument_bytes - named);
     for (const auto& [key, input] : persistent_) {
       if (arguments.contains(key)) continue;
       const int64_t bytes = BytesOf(input.type, program.mesh);
       *Place(input, &use) += bytes;
       use.beside += bytes;
     }
-    use.working = std::max<int64_t>(
-        0, kernel.compiled.PeakBytes() - std::max(named, kernel.compiled.memory.argument_bytes));
+    use.working = working_bytes;
     return use;
   }
 
@@ -152,7 +153,54 @@ std::optional<double> SumOf(const StepPlan& plan, double (*of)(const hlo::Schedu
   return sum;
 }
 
+// The programs of a step, and what is needed to account for them.
+struct BuiltStep {
+  std::vector<BuiltKernel> kernels;
+  train::StepParams params;
+  std::set<std::string> notes;
+};
+
+absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::TrainConfig& config,
+                                    const Target& target, EntryPoint entry) {
+  const Mesh& mesh = config.engine.mesh.partition.mesh;
+  if (mesh.num_devices() != target.num_devices) {
+    return absl::InvalidArgumentError(
+        fmt::format("the mesh {} has {} devices but {} has {}; a size of -1 takes what is left",
+                    mesh.axes().empty() ? "of one device" : mesh.ToString(), mesh.num_devices(),
+                    target.topology, target.num_devices));
+  }
+  MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config(), config.data.max_target_length));
+  BuiltStep step;
+  MW_ASSIGN_OR_RETURN(const train::StepPlacement placement,
+                      train::PlaceStep(model, config.engine, &step.notes));
+  MW_RETURN_IF_ERROR(train::CheckLossRows(config.engine, placement, config.data.batch_size));
+  train::TrainConfig located = config;
+  located.engine.mesh.partition.locations = true;
+  MW_ASSIGN_OR_RETURN(step.kernels, BuildKernels(model, located, entry));
+  MW_ASSIGN_OR_RETURN(step.params, train::StepParams::Create(model, config.engine));
+  return step;
+}
+
 }  // namespace
+
+absl::StatusOr<StepEstimate> EstimateStep(const models::Model& model,
+                                          const train::TrainConfig& config, const Target& target,
+                                          EntryPoint entry) {
+  MW_ASSIGN_OR_RETURN(const BuiltStep step, BuildStep(model, config, target, entry));
+  const Accountant accountant(step.kernels, step.params, train::BatchTensors(config.engine));
+  StepEstimate estimate;
+  for (const BuiltKernel& kernel : step.kernels) {
+    if (kernel.program.automatic) {
+      return absl::InvalidArgumentError(
+          "shard_mode=auto leaves memory and transfers to the compiler; they cannot be estimated");
+    }
+    const Estimate of = EstimateProgram(kernel.program, target);
+    const MemoryUse use = accountant.Of(kernel.program, 0, of.working_bytes);
+    estimate.device_peak_bytes = std::max(estimate.device_peak_bytes, use.Total());
+    estimate.ms += static_cast<double>(kernel.count) * of.ms;
+  }
+  return estimate;
+}
 
 bool StepPlan::compiled() const {
   return std::ranges::none_of(
@@ -220,34 +268,19 @@ std::optional<int64_t> StepPlan::sent_bytes() const {
 absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::TrainConfig& config,
                                   const Target& target, const KernelCompiler& compiler,
                                   const PlanOptions& options) {
-  train::EngineOptions engine = config.engine;
+  MW_ASSIGN_OR_RETURN(const BuiltStep step, BuildStep(model, config, target, options.entry));
+  const std::vector<BuiltKernel>& built = step.kernels;
+  const train::EngineOptions& engine = config.engine;
   const Mesh& mesh = engine.mesh.partition.mesh;
-  if (mesh.num_devices() != target.num_devices) {
-    return absl::InvalidArgumentError(
-        fmt::format("the mesh {} has {} devices but {} has {}; a size of -1 takes what is left",
-                    mesh.axes().empty() ? "of one device" : mesh.ToString(), mesh.num_devices(),
-                    target.topology, target.num_devices));
-  }
-  MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config(), config.data.max_target_length));
-  std::set<std::string> notes;
-  MW_ASSIGN_OR_RETURN(const train::StepPlacement placement,
-                      train::PlaceStep(model, engine, &notes));
-  MW_RETURN_IF_ERROR(train::CheckLossRows(engine, placement, config.data.batch_size));
-  train::TrainConfig located = config;
-  located.engine.mesh.partition.locations = true;
-  MW_ASSIGN_OR_RETURN(const std::vector<BuiltKernel> built,
-                      BuildKernels(model, located, options.entry));
-  MW_ASSIGN_OR_RETURN(const train::StepParams params, train::StepParams::Create(model, engine));
-
   StepPlan plan;
   plan.target = target;
   plan.mesh = mesh.ToString();
   plan.rules = engine.mesh.rule_set;
-  plan.notes.assign(notes.begin(), notes.end());
+  plan.notes.assign(step.notes.begin(), step.notes.end());
   const int64_t rows = config.data.batch_size * config.gradient_accumulation_steps;
   const int64_t length = config.data.max_target_length;
   plan.tokens_per_step = rows * length;
-  plan.flops_per_step = train::StepFlops(model.config(), params)
+  plan.flops_per_step = train::StepFlops(model.config(), step.params)
                             .Of(plan.tokens_per_step, rows * length * (length + 1) / 2);
 
   std::vector<absl::StatusOr<KernelPlan>> compiled(built.size(), absl::UnknownError(""));
@@ -267,18 +300,23 @@ absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::Train
     }
     for (std::future<void>& one : running) one.get();
   }
-  const Accountant accountant(built, params, train::BatchTensors(engine));
+  const Accountant accountant(built, step.params, train::BatchTensors(engine));
   for (size_t i = 0; i < built.size(); ++i) {
     PlannedKernel kernel;
     kernel.name = built[i].program.name;
     kernel.count = built[i].count;
     MW_ASSIGN_OR_RETURN(kernel.compiled, std::move(compiled[i]));
-    if (!built[i].program.automatic) kernel.census = built[i].program.census;
+    if (!built[i].program.automatic) {
+      kernel.census = built[i].program.census;
+      kernel.estimate = EstimateProgram(built[i].program, target);
+    }
     for (const compile::ProgramInput& input : built[i].program.inputs) {
       kernel.parameters.push_back(input.name);
     }
     if (!kernel.compiled.does_not_fit) {
-      kernel.memory = accountant.Of(kernel, built[i].program);
+      const int64_t arguments = kernel.compiled.memory.argument_bytes;
+      kernel.memory = accountant.Of(built[i].program, arguments,
+                                    std::max<int64_t>(0, kernel.compiled.PeakBytes() - arguments));
     }
     plan.kernels.push_back(std::move(kernel));
   }

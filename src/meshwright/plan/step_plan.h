@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "meshwright/models/model.h"
 #include "meshwright/plan/compile_kernel.h"
+#include "meshwright/plan/estimate.h"
 #include "meshwright/plan/kernel_plan.h"
 #include "meshwright/plan/target.h"
 #include "meshwright/spmd/census.h"
@@ -42,6 +43,8 @@ struct PlannedKernel {
   // Our own, in the bytes that a device sends; absent where XLA places the collectives.
   std::optional<spmd::Census> census;
   MemoryUse memory;  // Total() is 0 for a program that does not fit
+  // Without the compiler; absent where XLA places the collectives.
+  std::optional<Estimate> estimate;
   // The names of the program's parameters, by their place.
   std::vector<std::string> parameters;
 };
@@ -93,6 +96,17 @@ struct PlanOptions {
 absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::TrainConfig& config,
                                   const Target& target, const KernelCompiler& compiler,
                                   const PlanOptions& options);
+
+struct StepEstimate {
+  int64_t device_peak_bytes = 0;
+  double ms = 0;  // 0 where the target's rates are not known
+};
+
+// What PlanStep would find, without a compiler; see EstimateProgram.
+// Errors: InvalidArgument as of PlanStep, and with shard_mode=auto.
+absl::StatusOr<StepEstimate> EstimateStep(const models::Model& model,
+                                          const train::TrainConfig& config, const Target& target,
+                                          EntryPoint entry);
 
 // The plan as an object; docs/plan.md describes it.
 nlohmann::ordered_json ToJson(const StepPlan& plan);

@@ -37,8 +37,11 @@ absl::StatusOr<Target> FindTarget(std::string_view topology, const KernelCompile
   Target target;
   target.topology = topology;
   target.plugin = yaml["plugin"].as<std::string>();
-  target.peak_tflops = yaml["peak_tflops"] ? yaml["peak_tflops"].as<double>() : 0;
-  const double known_gib = yaml["hbm_gib"] ? yaml["hbm_gib"].as<double>() : 0;
+  const auto number = [&](const char* key) { return yaml[key] ? yaml[key].as<double>() : 0.0; };
+  target.peak_tflops = number("peak_tflops");
+  target.hbm_gbps = number("hbm_gbps");
+  target.link_gbps = number("link_gbps");
+  const double known_gib = number("hbm_gib");
   target.hbm_bytes =
       static_cast<int64_t>((hbm_gib > 0 ? hbm_gib : known_gib) * static_cast<double>(1 << 30));
   if (target.plugin == "cpu") {

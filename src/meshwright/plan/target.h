@@ -19,6 +19,8 @@ struct Target {
   // Of one device; 0 where it is not known.
   int64_t hbm_bytes = 0;
   double peak_tflops = 0;  // of products in bf16
+  double hbm_gbps = 0;     // 1e9 bytes a second from and to memory
+  double link_gbps = 0;    // likewise to other devices, by ring algorithms
 
   // Whether the compiler leaves a schedule with times.
   bool has_schedule() const { return plugin == "tpu"; }

@@ -18,12 +18,6 @@ using graph::Graph;
 using graph::Node;
 using Key = std::tuple<std::string, std::vector<std::string>, int64_t>;
 
-int64_t SentBytes(const Node& node, int64_t n) {
-  const int64_t bytes = node.operand(0).type().num_bytes();
-  if (node.op_name() == "all_gather") return bytes * (n - 1);
-  return (node.op_name() == "all_reduce" ? 2 : 1) * (bytes / n * (n - 1));
-}
-
 void Walk(const Graph& graph, int64_t trips, std::map<Key, CensusRow>* rows) {
   const std::vector<bool> live = graph::LiveNodes(graph);
   for (const auto& node : graph.nodes()) {
@@ -41,7 +35,7 @@ void Walk(const Graph& graph, int64_t trips, std::map<Key, CensusRow>* rows) {
     row.group_size = groups.size();
     row.trips = trips;
     ++row.count;
-    row.bytes += SentBytes(*node, groups.size());
+    row.bytes += ops::SentBytes(*node);
   }
 }
 

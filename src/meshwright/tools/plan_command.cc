@@ -15,9 +15,14 @@
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/io/file_util.h"
 #include "meshwright/models/presets.h"
+#include "meshwright/plan/compare.h"
 #include "meshwright/plan/compile_kernel.h"
+#include "meshwright/plan/report_html.h"
+#include "meshwright/plan/search.h"
 #include "meshwright/plan/step_plan.h"
+#include "meshwright/plan/suggest.h"
 #include "meshwright/plan/target.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/print.h"
@@ -50,15 +55,25 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFlags(
   return parsed;
 }
 
+// What `--json` printed into a file.
+absl::StatusOr<nlohmann::ordered_json> ReadPlan(const std::string& path) {
+  MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(path));
+  auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} is no plan: `meshwright plan --json` prints one", path));
+  }
+  return json;
+}
+
 class PlanCommand : public Command {
  public:
   void Define(CLI::App& app) override {
-    model_.Define(app, /*required=*/true,
+    model_.Define(app, /*required=*/false,
                   "a preset's name, or what other commands take; weights are not read");
     app.add_option("--topology", topology_,
                    "the devices, e.g. tpu7x:2x2x1 (4 chips of 2 devices), v6e:8x8, cpu:8")
-        ->option_text("KIND:SIZE")
-        ->required();
+        ->option_text("KIND:SIZE");
     app.add_option("--hbm-gib", hbm_gib_, "memory of a device, where it is not the known one")
         ->option_text("X");
     app.add_option("--compiler-flag", compiler_flags_,
@@ -69,12 +84,27 @@ class PlanCommand : public Command {
                    "calls (first, accum, update), batched (all micro-batches in one program) or "
                    "train_step")
         ->option_text("NAME");
+    app.add_flag("--suggest", suggest_, "compile what could make it smaller, also where it fits");
+    app.add_flag("--search", search_,
+                 "find mesh, rules and where things are gathered, reduced and recomputed");
+    app.add_option("--best", num_compiled_, "how many plans --search compiles")->option_text("K");
+    app.add_option("--html", html_, "write a page with the memory and the schedule in pictures")
+        ->option_text("FILE");
+    app.add_option("--compare", compare_,
+                   "two files that --json printed: how their memory, time and collectives differ")
+        ->option_text("A B")
+        ->expected(2);
     AddLossFlag(app, loss_);
   }
   SharedFlags Uses() const override { return {.own_devices = true}; }
   std::vector<std::string> Settings() const override { return LossSetting(loss_); }
 
   absl::Status Run(const CommandContext& context) override {
+    if (!compare_.empty()) return RunCompare(context);
+    if (model_.model.empty() || topology_.empty()) {
+      return absl::InvalidArgumentError(
+          "plan needs --model and --topology, or --compare with two plans");
+    }
     plan::PlanOptions options;
     MW_ASSIGN_OR_RETURN(options.entry, ParseEntryPoint(entry_));
     MW_ASSIGN_OR_RETURN(options.compiler_flags, ParseFlags(compiler_flags_));
@@ -92,29 +122,108 @@ class PlanCommand : public Command {
     train::TrainConfig config = context.config;
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
     config.AdaptTo(model.config);
-    MW_ASSIGN_OR_RETURN(config.engine.mesh, config.mesh.Resolve(target.num_devices));
+    if (!search_) {
+      MW_ASSIGN_OR_RETURN(config.engine.mesh, config.mesh.Resolve(target.num_devices));
+    }
+    if (search_)
+      return RunSearch(context, *model.model, model.origin, config, target, compiler, options);
     context.Note(
         fmt::format("compiling for {} (about a minute a program; what is known already "
                     "is not compiled again)",
                     target.topology));
     MW_ASSIGN_OR_RETURN(const plan::StepPlan plan,
                         plan::PlanStep(*model.model, config, target, compiler, options));
+    const bool too_large = plan.fits().has_value() && !*plan.fits();
+    std::vector<plan::Suggestion> suggestions;
+    if (suggest_ || too_large) {
+      context.Note("compiling what could make it smaller");
+      suggestions = plan::SuggestSmaller(*model.model, config, plan, compiler, options);
+    }
+    if (!html_.empty()) MW_RETURN_IF_ERROR(WriteHtml(model.origin, plan, suggestions));
     if (context.flags.json) {
       nlohmann::ordered_json json = {{"model", model.origin}};
       json.update(plan::ToJson(plan));
+      if (suggest_ || too_large) json["smaller"] = plan::SuggestionsJson(suggestions);
       Print("{}\n", json.dump());
     } else {
       Print("{}", plan::ToText(plan));
+      if (suggest_ || too_large) Print("{}", plan::SuggestionsText(suggestions));
     }
     return absl::OkStatus();
   }
 
  private:
+  absl::Status RunCompare(const CommandContext& context) const {
+    if (!model_.model.empty() || !topology_.empty() || !html_.empty() || suggest_ || search_) {
+      return absl::InvalidArgumentError("--compare reads two plans and takes no other flag");
+    }
+    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json a, ReadPlan(compare_[0]));
+    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json b, ReadPlan(compare_[1]));
+    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json comparison, plan::Compare(a, b));
+    if (context.flags.json) {
+      Print("{}\n", comparison.dump());
+    } else {
+      Print("{}", plan::CompareText(comparison));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunSearch(const CommandContext& context, const models::Model& model,
+                         const std::string& name, const train::TrainConfig& config,
+                         const plan::Target& target, const plan::KernelCompiler& compiler,
+                         const plan::PlanOptions& options) const {
+    if (num_compiled_ < 1) {
+      return absl::InvalidArgumentError(fmt::format("--best {} is not at least 1", num_compiled_));
+    }
+    for (const char* key : {"mesh", "custom_mesh_and_rule", "remat_policy", "gather_parameters",
+                            "reduce_gradients", "shard_optimizer_over_data"}) {
+      if (config.given.contains(key)) {
+        return absl::InvalidArgumentError(
+            fmt::format("--search finds {} itself; leave it out", key));
+      }
+    }
+    plan::SearchOptions search;
+    search.plan = options;
+    search.num_compiled = num_compiled_;
+    search.note = [&](std::string_view text) { context.Note(text); };
+    MW_ASSIGN_OR_RETURN(const plan::SearchResult result,
+                        plan::Search(model, config, target, compiler, search));
+    if (!html_.empty()) {
+      std::vector<plan::NamedPlan> plans;
+      for (const plan::Candidate& c : result.ranked)
+        plans.push_back({plan::ToString(c.change), *c.plan});
+      MW_RETURN_IF_ERROR(io::WriteFile(
+          html_, plan::ToHtml(fmt::format("{} on {}", name, target.topology), plans)));
+    }
+    if (context.flags.json) {
+      nlohmann::ordered_json json = {{"model", name}};
+      json.update(plan::ToJson(result));
+      Print("{}\n", json.dump());
+    } else {
+      Print("{}", plan::ToText(result));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteHtml(const std::string& model, const plan::StepPlan& plan,
+                         const std::vector<plan::Suggestion>& suggestions) const {
+    std::vector<plan::NamedPlan> plans = {{"as asked", plan}};
+    for (const plan::Suggestion& s : suggestions)
+      plans.push_back({plan::ToString(s.change), s.plan});
+    return io::WriteFile(html_,
+                         plan::ToHtml(fmt::format("{} on {}", model, plan.target.topology), plans));
+  }
+
   ModelFlags model_;
   std::string topology_;
   double hbm_gib_ = 0;
   std::vector<std::string> compiler_flags_;
   std::string entry_ = "calls";
+  bool suggest_ = false;
+  bool search_ = false;
+  int num_compiled_ = 6;
+  std::string html_;
+  std::vector<std::string> compare_;
   std::string loss_;
 };
 

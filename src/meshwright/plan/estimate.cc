@@ -1,0 +1,259 @@
+#include "meshwright/plan/estimate.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "meshwright/graph/live_nodes.h"
+#include "meshwright/ops/collective.h"
+#include "meshwright/ops/op_def.h"
+#include "meshwright/ops/scan.h"
+
+namespace mw::plan {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+// What of the peak a product of large matrices reaches on TPUs, by their compiler's own account.
+constexpr double kProductEfficiency = 0.6;
+
+bool IsCollective(const Node& node) { return node.attrs().Has("group_size"); }
+
+bool IsElementwise(const Node& node) {
+  return ops::DefOf(node).Sharding(node).kind == ops::ShardingRule::Kind::kElementwise;
+}
+
+// Made where it is used.
+bool IsFused(const Node& node) {
+  if (node.is_parameter() || IsCollective(node) || !node.regions().empty()) return false;
+  return ops::DefOf(node).cheap_to_recompute() || IsElementwise(node);
+}
+
+int64_t Bytes(const Value& v) { return v.type().num_bytes(); }
+
+// Peaks of graphs of one program.
+class MemoryWalk {
+ public:
+  // The most bytes that are live at a time of values that `graph` makes. Outputs in `placed`
+  // are written where they are wanted, and count nothing.
+  int64_t Peak(const Graph& graph, const std::vector<bool>& placed) {
+    const std::vector<bool> live = graph::LiveNodes(graph);
+    const auto& nodes = graph.nodes();
+    const auto end = static_cast<int64_t>(nodes.size());
+    // The last place at which a value is read, through what is fused or takes over its buffer.
+    graph::ValueMap<int64_t> last;
+    // Whether it is read there as the buffer that an output or a later value takes over.
+    std::set<Value, ByPlace> taken_over;
+    graph::ValueMap<std::vector<const Node*>> users;
+    const auto extend = [&](Value v, int64_t until) {
+      int64_t& known = last.emplace(v, -1).first->second;
+      known = std::max(known, until);
+    };
+    for (size_t i = 0; i < graph.outputs().size(); ++i) {
+      extend(graph.outputs()[i], end);
+      if (i < placed.size() && placed[i]) taken_over.insert(graph.outputs()[i]);
+    }
+    for (size_t i = nodes.size(); i-- > 0;) {
+      Node& node = *nodes[i];
+      if (!live[node.id()] || node.is_parameter()) continue;
+      int64_t until = static_cast<int64_t>(i);
+      if (IsFused(node)) {
+        const auto it = last.find(node.result(0));
+        if (it != last.end()) until = std::max(until, it->second);
+      }
+      for (const Value& v : node.operands()) {
+        extend(v, until);
+        users[v].push_back(&node);
+      }
+      MarkTakenOver(node, last, taken_over, extend);
+    }
+    // Bytes that appear and go at each place.
+    std::vector<int64_t> change(nodes.size() + 2, 0), inner(nodes.size() + 1, 0);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      Node& node = *nodes[i];
+      if (!live[node.id()] || node.is_parameter()) continue;
+      if (!node.regions().empty()) inner[i] = InnerPeak(node);
+      for (int r = 0; r < node.num_results(); ++r) {
+        const Value v = node.result(r);
+        const auto it = last.find(v);
+        const int64_t until = it == last.end() ? static_cast<int64_t>(i) : it->second;
+        // What is fused into an output of its own is a buffer at the end.
+        const bool fused = IsFused(node);
+        const bool is_output = std::ranges::find(graph.outputs(), v) != graph.outputs().end();
+        if (taken_over.contains(v) || (fused && !is_output)) continue;
+        const int64_t bytes = StoredBytes(v, users[v]);
+        change[fused ? static_cast<size_t>(end) : i] += bytes;
+        change[static_cast<size_t>(until) + 1] -= bytes;
+      }
+    }
+    int64_t now = 0, peak = 0;
+    for (size_t i = 0; i <= nodes.size(); ++i) {
+      now += change[i];
+      peak = std::max(peak, now + inner[std::min(i, nodes.size())]);
+    }
+    return peak;
+  }
+
+ private:
+  struct ByPlace {
+    bool operator()(const Value& a, const Value& b) const {
+      return std::pair(a.node->id(), a.index) < std::pair(b.node->id(), b.index);
+    }
+  };
+
+  // Results that live in a buffer that is there already.
+  template <typename Extend>
+  void MarkTakenOver(Node& node, const graph::ValueMap<int64_t>& last,
+                     std::set<Value, ByPlace>& taken_over, const Extend& extend) {
+    const auto end_of = [&](const Value& v) {
+      const auto it = last.find(v);
+      return it == last.end() ? int64_t{-1} : it->second;
+    };
+    const auto take = [&](int result, int operand) {
+      taken_over.insert(node.result(result));
+      extend(node.operand(operand), end_of(node.result(result)));
+    };
+    if (node.op_name() == "scan") {
+      const ops::ScanLayout layout(node);
+      for (int c = 0; c < layout.num_carry; ++c) take(c, c);
+      for (int k = 0; k < layout.num_ys(); ++k) {
+        if (layout.y_sinks[k] >= 0) take(layout.num_carry + k, layout.sink_operand(k));
+      }
+    } else if (node.op_name() == "scatter_add_rows" || node.op_name() == "optimization_barrier") {
+      for (int r = 0; r < node.num_results(); ++r) take(r, r);
+    }
+  }
+
+  int64_t InnerPeak(const Node& node) {
+    const Graph& body = *node.regions()[0];
+    int64_t bytes = 0;
+    std::vector<bool> placed(body.outputs().size(), node.op_name() == "scan");
+    if (node.op_name() == "scan") {
+      const ops::ScanLayout layout(node);
+      for (int p = 0; p < layout.num_parameters(); ++p) {
+        if (layout.is_x(p)) bytes += CastBytes(body, body.parameters()[p]) * layout.length;
+      }
+    }
+    return bytes + Peak(body, placed);
+  }
+
+  // Of a slice of stacked weights that the body only casts to something narrower: its cast.
+  static int64_t CastBytes(const Graph& body, Value parameter) {
+    int64_t bytes = 0;
+    for (const auto& node : body.nodes()) {
+      for (const Value& v : node->operands()) {
+        if (v != parameter) continue;
+        const int64_t result = node->types()[0].num_bytes();
+        if (node->op_name() != "convert" || result >= Bytes(v)) return 0;
+        bytes = result;
+      }
+    }
+    return bytes;
+  }
+
+  // What is stored of a value that is only cast is the cast.
+  static int64_t StoredBytes(Value v, const std::vector<const Node*>& users) {
+    if (users.size() == 1 && users[0]->op_name() == "convert") {
+      return std::min(Bytes(v), users[0]->types()[0].num_bytes());
+    }
+    return Bytes(v);
+  }
+};
+
+struct Cost {
+  double flops = 0;
+  double compute_ms = 0;
+  double transfer_ms = 0;
+  double ms = 0;
+};
+
+class TimeWalk {
+ public:
+  explicit TimeWalk(const Target& target) : target_(target) {}
+
+  // One execution of `graph`; `loop`: what it sends goes on while it computes.
+  Cost Of(const Graph& graph, bool loop) const {
+    const std::vector<bool> live = graph::LiveNodes(graph);
+    Cost own, inner;
+    for (const auto& node : graph.nodes()) {
+      if (!live[node->id()] || node->is_parameter()) continue;
+      if (node->regions().empty()) {
+        Add(*node, &own);
+        continue;
+      }
+      const bool is_scan = node->op_name() == "scan";
+      const double n = is_scan ? static_cast<double>(ops::ScanLayout(*node).length) : 1.0;
+      const Cost body = Of(*node->regions()[0], is_scan || loop);
+      inner.flops += n * body.flops;
+      inner.compute_ms += n * body.compute_ms;
+      inner.transfer_ms += n * body.transfer_ms;
+      inner.ms += n * body.ms;
+    }
+    Cost cost;
+    cost.flops = own.flops + inner.flops;
+    cost.compute_ms = own.compute_ms + inner.compute_ms;
+    cost.transfer_ms = own.transfer_ms + inner.transfer_ms;
+    cost.ms = inner.ms +
+              (loop ? std::max(own.compute_ms, own.transfer_ms) : own.compute_ms + own.transfer_ms);
+    return cost;
+  }
+
+  // Of bytes that come from or go to memory.
+  double MemoryMs(int64_t bytes) const {
+    return target_.hbm_gbps > 0 ? static_cast<double>(bytes) / (target_.hbm_gbps * 1e6) : 0;
+  }
+
+ private:
+  void Add(const Node& node, Cost* cost) const {
+    int64_t bytes = 0;
+    for (const Value& v : node.operands()) bytes += Bytes(v);
+    for (const TensorType& type : node.types()) bytes += type.num_bytes();
+    if (IsCollective(node)) {
+      if (target_.link_gbps > 0) {
+        cost->transfer_ms += static_cast<double>(ops::SentBytes(node)) / (target_.link_gbps * 1e6);
+      }
+    } else if (node.op_name() == "dot_general") {
+      double flops = 2.0 * static_cast<double>(node.types()[0].num_elements());
+      for (const int64_t d : node.attrs().Ints("lhs_contract")) {
+        flops *= static_cast<double>(node.operand(0).dims()[static_cast<size_t>(d)]);
+      }
+      cost->flops += flops;
+      const double at_peak =
+          target_.peak_tflops > 0 ? flops / (target_.peak_tflops * kProductEfficiency * 1e9) : 0;
+      cost->compute_ms += std::max(at_peak, MemoryMs(bytes));
+    } else if (!IsFused(node)) {
+      cost->compute_ms += MemoryMs(bytes);
+    }
+  }
+
+  const Target& target_;
+};
+
+}  // namespace
+
+Estimate EstimateProgram(const compile::Program& program, const Target& target) {
+  const Graph& graph = *program.graph;
+  Estimate estimate;
+  std::vector<bool> placed(graph.outputs().size());
+  int64_t crossing = 0;
+  for (size_t p = 0; p < graph.parameters().size(); ++p) {
+    crossing += Bytes(graph.parameters()[p]);
+    const int output = graph.parameter_infos()[p].donated_to_output;
+    if (output >= 0) placed[static_cast<size_t>(output)] = true;
+  }
+  for (const Value& v : graph.outputs()) crossing += Bytes(v);
+  estimate.working_bytes = MemoryWalk().Peak(graph, placed);
+  const TimeWalk walk(target);
+  const Cost cost = walk.Of(graph, false);
+  estimate.flops = cost.flops;
+  estimate.compute_ms = cost.compute_ms;
+  estimate.transfer_ms = cost.transfer_ms;
+  // What crosses the program is read and written at least once: an update is little else.
+  estimate.ms = std::max(cost.ms, cost.transfer_ms + walk.MemoryMs(crossing));
+  return estimate;
+}
+
+}  // namespace mw::plan
