@@ -59,7 +59,9 @@ class ConsoleSink : public MetricSink {
     std::string text = fmt::format("step {}/{}", record.step, total_steps_);
     const auto add = [&](const char* name, const char* label, const char* format) {
       if (const double* value = record.Find(name)) {
-        text += fmt::format("  {} {}", label, fmt::format(fmt::runtime(format), *value));
+        // A NaN has a sign, which says nothing.
+        const double shown = std::isnan(*value) ? std::abs(*value) : *value;
+        text += fmt::format("  {} {}", label, fmt::format(fmt::runtime(format), shown));
       }
     };
     add("learning/loss", "loss", "{:.4f}");

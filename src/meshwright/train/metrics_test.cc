@@ -178,6 +178,13 @@ TEST(ConsoleSinkTest, OneLinePerStep) {
             "step 4/100  loss 2.3457  grad_norm 1.23  lr 1.00e-05  812 tokens/s  skipped\n");
 }
 
+TEST(ConsoleSinkTest, ANanHasNoSign) {
+  const std::string text = Captured([](std::FILE* out) {
+    ASSERT_TRUE(MakeConsoleSink(out, false, 1)->Write(Record(1, -std::nan(""))).ok());
+  });
+  EXPECT_EQ(text, "step 1/1  loss nan\n");
+}
+
 TEST(ConsoleSinkTest, TheProgressBarEndsItsLineOnce) {
   const std::string text = Captured([](std::FILE* out) {
     const auto sink = MakeConsoleSink(out, true, 2);
