@@ -38,7 +38,7 @@ foreach(header ${headers})
 endforeach()
 
 # The layers that training links, and what only they see.
-set(MW_INSTALLED_LAYERS base core graph stablehlo ops autodiff spmd compile runtime io data nn
+set(MW_INSTALLED_LAYERS base core graph stablehlo mosaic ops autodiff spmd compile runtime io data nn
   models train)
 list(TRANSFORM MW_INSTALLED_LAYERS PREPEND mw_ OUTPUT_VARIABLE targets)
 add_library(mw_meshwright INTERFACE)
