@@ -120,6 +120,39 @@ def scan(node, args):
     return [*carry, *stacked]
 
 
+def attention_mask(q, segments):
+    tokens = jnp.arange(q.shape[3])
+    same = segments[:, :, None] == segments[:, None, :]
+    return (same & (tokens[:, None] >= tokens))[:, None, None]
+
+
+def attention(node, q, k, v, segments):
+    """Query by query, each over the keys that it sees."""
+    scale = node["attrs"]["scale"]
+    out, lse = np.zeros(q.shape, q.dtype), np.zeros(q.shape[:4], np.float32)
+    for b, kv, g, t in np.ndindex(*q.shape[:4]):
+        seen = [s for s in range(t + 1) if segments[b, s] == segments[b, t]]
+        s = jnp.array([jnp.dot(q[b, kv, g, t].astype(np.float32), k[b, kv, i].astype(np.float32))
+                       for i in seen]) * np.float32(scale)
+        lse[b, kv, g, t] = jax.nn.logsumexp(s)
+        p = jax.nn.softmax(s).astype(q.dtype).astype(np.float32)
+        rows = jnp.stack([v[b, kv, i] for i in seen]).astype(np.float32)
+        out[b, kv, g, t] = (p @ rows).astype(q.dtype)
+    return [out, lse]
+
+
+def attention_grad(node, q, k, v, segments, lse, delta, dout):
+    """With the given lse and delta, which need not be those of the operands."""
+    scale = node["attrs"]["scale"]
+    s = jnp.einsum("bkgth,bksh->bkgts", q, k, precision="highest") * scale
+    p = jnp.where(attention_mask(q, segments), jnp.exp(s - lse[..., None]), 0)
+    dp = jnp.einsum("bkgth,bksh->bkgts", dout, v, precision="highest")
+    ds = p * (dp - delta[..., None])
+    return [jnp.einsum("bkgts,bksh->bkgth", ds, k, precision="highest") * scale,
+            jnp.einsum("bkgts,bkgth->bksh", ds, q, precision="highest") * scale,
+            jnp.einsum("bkgts,bkgth->bksh", p, dout, precision="highest")]
+
+
 UNARY = {
     "abs": jnp.abs, "cos": jnp.cos, "exp": jnp.exp, "expm1": jnp.expm1, "floor": jnp.floor,
     "is_finite": jnp.isfinite, "log": jnp.log, "log1p": jnp.log1p, "logistic": jax.nn.sigmoid,
@@ -144,6 +177,10 @@ def apply(node, args):
         return UNARY[op](*args)
     if op in BINARY:
         return BINARY[op](*args)
+    if op == "attention":
+        return attention(node, *args)
+    if op == "attention_grad":
+        return [x.astype(np.float32) for x in attention_grad(node, *args)]
     if op == "broadcast_in_dim":
         shape = [1] * len(attrs["dims"])
         for size, dim in zip(args[0].shape, attrs["broadcast_dimensions"]):

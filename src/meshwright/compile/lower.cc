@@ -26,6 +26,7 @@ class Context final : public ops::LowerContext {
     results.resize(static_cast<size_t>(node.num_results()));
   }
   stablehlo::Writer& writer() override;
+  const ops::Target& target() override;
   const Node& node() override { return node_; }
   std::string operand(int i) override { return operands_[i]; }
   void Set(int i, std::string name) override { results[i] = std::move(name); }
@@ -43,8 +44,8 @@ class Context final : public ops::LowerContext {
 class Lowering {
  public:
   // `annotations`: null for a program that is partitioned.
-  Lowering(const ShardyAnnotations* annotations, bool locations)
-      : annotations_(annotations), locations_(locations) {}
+  Lowering(const ops::Target& target, const ShardyAnnotations* annotations, bool locations)
+      : target(target), annotations_(annotations), locations_(locations) {}
 
   std::vector<std::string> Inline(const Graph& graph, const std::vector<std::string>& arguments) {
     MW_CHECK(arguments.size() == graph.parameters().size());
@@ -94,6 +95,7 @@ class Lowering {
   }
 
   stablehlo::Writer writer;
+  const ops::Target& target;
 
  private:
   static std::string LocationOf(const Node& node) {
@@ -116,6 +118,7 @@ class Lowering {
 };
 
 stablehlo::Writer& Context::writer() { return lowering_.writer; }
+const ops::Target& Context::target() { return lowering_.target; }
 
 std::vector<std::string> Context::Inline(const Graph& region,
                                          const std::vector<std::string>& arguments) {
@@ -123,8 +126,8 @@ std::vector<std::string> Context::Inline(const Graph& region,
 }
 
 std::string Lower(const Graph& graph, const std::string& module_name, int64_t num_partitions,
-                  const ShardyAnnotations* annotations, bool locations) {
-  Lowering lowering(annotations, locations);
+                  const ops::Target& target, const ShardyAnnotations* annotations, bool locations) {
+  Lowering lowering(target, annotations, locations);
   stablehlo::Writer& w = lowering.writer;
   const auto sharding = [](const PartitionSpec& spec, const TensorType& type) {
     return "sdy.sharding = #sdy.sharding" + ShardingText(spec, type.rank());
@@ -175,13 +178,15 @@ std::string Lower(const Graph& graph, const std::string& module_name, int64_t nu
 }  // namespace
 
 std::string LowerToStableHlo(const Graph& graph, const std::string& module_name,
-                             int64_t num_partitions, bool locations) {
-  return Lower(graph, module_name, num_partitions, nullptr, locations);
+                             int64_t num_partitions, const ops::Target& target, bool locations) {
+  return Lower(graph, module_name, num_partitions, target, nullptr, locations);
 }
 
 std::string LowerToShardy(const Graph& graph, const std::string& module_name,
                           const ShardyAnnotations& annotations, bool locations) {
-  return Lower(graph, module_name, annotations.mesh.num_devices(), &annotations, locations);
+  // The compiler cannot divide a kernel.
+  return Lower(graph, module_name, annotations.mesh.num_devices(), ops::Target(), &annotations,
+               locations);
 }
 
 }  // namespace mw::compile

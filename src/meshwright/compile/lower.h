@@ -6,6 +6,7 @@
 
 #include "meshwright/compile/shardy.h"
 #include "meshwright/graph/graph.h"
+#include "meshwright/ops/op_def.h"
 
 namespace mw::compile {
 
@@ -17,8 +18,10 @@ namespace mw::compile {
 // With `num_partitions` > 1 it is the program of each of that many devices. With `locations`
 // each op says where it stands, "layers/mlp/dot_general": compilers repeat it in what they dump.
 // REQUIRES: every sharding is replicated (the partitioner runs before).
+// Errors: GraphError of an op that has a kernel for `target` but not for its sizes.
 std::string LowerToStableHlo(const graph::Graph& graph, const std::string& module_name,
-                             int64_t num_partitions = 1, bool locations = false);
+                             int64_t num_partitions = 1, const ops::Target& target = {},
+                             bool locations = false);
 
 // The global program for XLA to partition over annotations.mesh: as above, with the
 // mesh, the shardings of arguments and results, and a constraint for each constrain and

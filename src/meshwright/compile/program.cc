@@ -38,7 +38,7 @@ std::string Program::SpecsText() const {
 absl::StatusOr<Program> BuildProgram(const std::string& name,
                                      const std::function<Boundary(graph::Graph&)>& build,
                                      const PartitionOptions& partition,
-                                     std::set<std::string>* notes) {
+                                     std::set<std::string>* notes, const ops::Target& target) {
   try {
     const auto owned = std::make_shared<graph::Graph>();
     graph::Graph& graph = *owned;
@@ -59,7 +59,7 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     options.replicate_indivisible = partition.replicate_indivisible;
     options.notes = notes;
     if (partition.mesh.empty()) {
-      program.stablehlo = LowerToStableHlo(graph, name, 1, partition.locations);
+      program.stablehlo = LowerToStableHlo(graph, name, 1, target, partition.locations);
       program.graph = owned;
       SetInterface(program, graph);
     } else if (partition.automatic) {
@@ -83,8 +83,8 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       const graph::Graph& local = *partitioned.local.graph;
       program.has_coordinates = partitioned.local.has_coordinates;
       program.census = spmd::TakeCensus(local);
-      program.stablehlo =
-          LowerToStableHlo(local, name, partition.mesh.num_devices(), partition.locations);
+      program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices(), target,
+                                           partition.locations);
       SetInterface(program, *partitioned.placed);
       program.graph = std::move(partitioned.local.graph);
       program.placed = std::move(partitioned.placed);
@@ -96,14 +96,15 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
 }
 
 absl::StatusOr<Program> BuildProgram(const std::string& name,
-                                     const std::function<void(graph::Graph&)>& build) {
+                                     const std::function<void(graph::Graph&)>& build,
+                                     const ops::Target& target) {
   return BuildProgram(
       name,
       [&](graph::Graph& graph) {
         build(graph);
         return Boundary();
       },
-      PartitionOptions());
+      PartitionOptions(), nullptr, target);
 }
 
 }  // namespace mw::compile

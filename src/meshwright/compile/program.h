@@ -12,6 +12,7 @@
 #include "meshwright/core/mesh.h"
 #include "meshwright/core/tensor_type.h"
 #include "meshwright/graph/graph.h"
+#include "meshwright/ops/op_def.h"
 #include "meshwright/spmd/census.h"
 #include "meshwright/spmd/rules.h"
 
@@ -77,18 +78,20 @@ struct Boundary {
   std::vector<bool> weights;  // which parameters are the model's
 };
 
-// Builds a graph with `build`, verifies, partitions and lowers it. The one place
-// where GraphErrors are caught. `notes`, when not null, takes what was kept whole.
+// Builds a graph with `build`, verifies, partitions and lowers it for `target`. The one
+// place where GraphErrors are caught. `notes`, when not null, takes what was kept whole.
 //
 // Errors: the GraphError's code and message.
 absl::StatusOr<Program> BuildProgram(const std::string& name,
                                      const std::function<Boundary(graph::Graph&)>& build,
                                      const PartitionOptions& partition,
-                                     std::set<std::string>* notes = nullptr);
+                                     std::set<std::string>* notes = nullptr,
+                                     const ops::Target& target = {});
 
 // For one device.
 absl::StatusOr<Program> BuildProgram(const std::string& name,
-                                     const std::function<void(graph::Graph&)>& build);
+                                     const std::function<void(graph::Graph&)>& build,
+                                     const ops::Target& target = {});
 
 }  // namespace mw::compile
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "meshwright/core/shards.h"
 #include "meshwright/graph/live_nodes.h"
 #include "meshwright/graph_testing/evaluator_ops.h"
+#include "meshwright/ops/attention.h"
 #include "meshwright/ops/collective.h"
 #include "meshwright/ops/scan.h"
 
@@ -56,6 +58,8 @@ bool IsIdentity(std::string_view op) {
 }
 
 bool HasRegion(std::string_view op) { return op == "remat" || op == "scan"; }
+// Evaluated as the graph of other ops that stands for it.
+bool IsPlain(std::string_view op) { return op == "attention" || op == "attention_grad"; }
 
 class Evaluator {
  public:
@@ -113,6 +117,15 @@ class Evaluator {
       return OnGroups(node, collective->second, *operands[0]);
     }
     if (op == "scan") return Scan(node, operands);
+    if (IsPlain(op)) {
+      std::unique_ptr<Graph>& graph = plain_[&node];
+      if (graph == nullptr) {
+        graph = op == "attention" ? ops::PlainAttention(node) : ops::PlainAttentionGrad(node);
+      }
+      std::vector<DeviceTensors> arguments;
+      for (const DeviceTensors* operand : operands) arguments.push_back(*operand);
+      return Run(*graph, arguments);
+    }
     if (op == "remat") {
       std::vector<DeviceTensors> arguments;
       for (const DeviceTensors* operand : operands) arguments.push_back(*operand);
@@ -253,6 +266,7 @@ class Evaluator {
 
   size_t num_devices_;
   std::unordered_map<const Graph*, std::vector<bool>> live_;
+  std::unordered_map<const Node*, std::unique_ptr<Graph>> plain_;
 };
 
 absl::Status CheckInputs(const Graph& graph, const std::vector<DeviceTensors>& inputs,
@@ -327,7 +341,7 @@ absl::StatusOr<std::vector<HostTensor>> EvaluateGraph(const Graph& graph,
 
 bool HasEvaluation(std::string_view op) {
   return LocalTable().contains(op) || CollectiveTable().contains(op) || IsIdentity(op) ||
-         HasRegion(op);
+         HasRegion(op) || IsPlain(op);
 }
 
 ExactTensor ToExact(const HostTensor& tensor) {

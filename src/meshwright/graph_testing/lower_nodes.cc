@@ -21,6 +21,7 @@ class Context final : public ops::LowerContext {
       : writer_(writer), names_(names), node_(node) {}
 
   stablehlo::Writer& writer() override { return writer_; }
+  const ops::Target& target() override { return target_; }
   const Node& node() override { return node_; }
   std::string operand(int i) override { return names_.at(node_.operand(i)); }
   void Set(int i, std::string name) override { names_[node_.result(i)] = std::move(name); }
@@ -31,6 +32,7 @@ class Context final : public ops::LowerContext {
 
  private:
   stablehlo::Writer& writer_;
+  ops::Target target_;
   ValueMap<std::string>& names_;
   Node& node_;
 };

@@ -37,6 +37,7 @@ std::vector<OpCase> ElementwiseCases();
 std::vector<OpCase> StructuralCases();
 std::vector<OpCase> ReductionAndIndexingCases();
 std::vector<OpCase> RegionCases();
+std::vector<OpCase> AttentionCases();
 
 // All of the above.
 std::vector<OpCase> AllOpCases();

@@ -84,8 +84,8 @@ std::vector<OpCase> RegionCases() {
 
 std::vector<OpCase> AllOpCases() {
   std::vector<OpCase> all;
-  for (std::vector<OpCase> cases :
-       {ElementwiseCases(), StructuralCases(), ReductionAndIndexingCases(), RegionCases()}) {
+  for (std::vector<OpCase> cases : {ElementwiseCases(), StructuralCases(),
+                                    ReductionAndIndexingCases(), RegionCases(), AttentionCases()}) {
     for (OpCase& c : cases) all.push_back(std::move(c));
   }
   return all;

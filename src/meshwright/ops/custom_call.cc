@@ -19,19 +19,6 @@ bool IsIdentifier(std::string_view name) {
   return true;
 }
 
-// A string literal of MLIR: bytes outside printable ASCII in hex.
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\' || c < 0x20 || c == 0x7f || static_cast<unsigned char>(c) >= 0x80) {
-      out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 // Decimal with 17 digits gives every finite double exactly.
 std::string Double(double v) { return fmt::format("{:.16e}", v); }
 
@@ -40,7 +27,7 @@ struct ConfigText {
   std::string operator()(int64_t v) const { return fmt::format("{} : i64", v); }
   std::string operator()(double v) const { return Double(v) + " : f64"; }
   std::string operator()(DType) const { return ""; }
-  std::string operator()(const std::string& v) const { return Quoted(v); }
+  std::string operator()(const std::string& v) const { return stablehlo::StringLiteral(v); }
   std::string operator()(const std::vector<int64_t>& v) const { return stablehlo::I64Array(v); }
   std::string operator()(const std::vector<double>& v) const {
     if (v.empty()) return "array<f64>";
@@ -69,19 +56,6 @@ struct ConfigFault {
     return "";
   }
 };
-
-// "[dense<[1, 0]> : tensor<2xindex>, …]". Without layouts the compiler may choose
-// others than row-major for the buffers of a custom call.
-std::string RowMajorLayouts(const std::vector<TensorType>& types) {
-  std::vector<std::string> parts;
-  for (const TensorType& type : types) {
-    std::vector<int64_t> order;
-    for (int64_t d = type.rank() - 1; d >= 0; --d) order.push_back(d);
-    parts.push_back(fmt::format("dense<{}> : tensor<{}xindex>",
-                                order.empty() ? "" : stablehlo::IntList(order), order.size()));
-  }
-  return fmt::format("[{}]", fmt::join(parts, ", "));
-}
 
 class Def final : public OpDef {
  public:
@@ -166,10 +140,11 @@ class Def final : public OpDef {
     const std::string attributes = fmt::format(
         "<{{api_version = 4 : i32, backend_config = {{{}}}, call_target_name = {}, "
         "has_side_effect = false, operand_layouts = {}, {}result_layouts = {}}}>",
-        fmt::join(config, ", "), Quoted(node.attrs().String("target")), RowMajorLayouts(types),
+        fmt::join(config, ", "), stablehlo::StringLiteral(node.attrs().String("target")),
+        stablehlo::RowMajorLayouts(types),
         aliases.empty() ? ""
                         : fmt::format("output_operand_aliases = [{}], ", fmt::join(aliases, ", ")),
-        RowMajorLayouts(node.types()));
+        stablehlo::RowMajorLayouts(node.types()));
     const std::string call =
         fmt::format("\"stablehlo.custom_call\"({}) {} : {} -> ", fmt::join(names, ", "), attributes,
                     stablehlo::TypeList(types));

@@ -144,11 +144,21 @@ class VjpForwardContext {
   virtual std::any& saved() = 0;
 };
 
+// What a program is lowered for.
+struct Target {
+  // PJRT's name of the platform: "tpu" has kernels; anything else gets StableHLO only.
+  std::string platform = {};
+  // Whether kernels tell the compiler's scheduler what they cost. Without, it takes each
+  // for one cycle, as it does kernels of engines that declare nothing.
+  bool declare_kernel_costs = true;
+};
+
 // What a lowering is given: SSA names of the operands and a writer.
 class LowerContext {
  public:
   virtual ~LowerContext() = default;
   virtual stablehlo::Writer& writer() = 0;
+  virtual const Target& target() = 0;
   virtual const Node& node() = 0;
   // SSA name of operand `i`.
   virtual std::string operand(int i) = 0;

@@ -65,6 +65,29 @@ std::string IntList(const std::vector<int64_t>& values) {
   return fmt::format("[{}]", fmt::join(values, ", "));
 }
 
+std::string StringLiteral(std::string_view text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\' || c < 0x20 || c == 0x7f || static_cast<unsigned char>(c) >= 0x80) {
+      out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+std::string RowMajorLayouts(const std::vector<TensorType>& types) {
+  std::vector<std::string> parts;
+  for (const TensorType& type : types) {
+    std::vector<int64_t> order;
+    for (int64_t d = type.rank() - 1; d >= 0; --d) order.push_back(d);
+    parts.push_back(fmt::format("dense<{}> : tensor<{}xindex>", order.empty() ? "" : IntList(order),
+                                order.size()));
+  }
+  return fmt::format("[{}]", fmt::join(parts, ", "));
+}
+
 std::string ScalarLiteral(DType dtype, double value) {
   if (dtype == DType::kPred) return value != 0 ? "true" : "false";
   if (!IsFloat(dtype)) {

@@ -24,6 +24,12 @@ std::string I64Array(const std::vector<int64_t>& values);
 // "[1, 2]".
 std::string IntList(const std::vector<int64_t>& values);
 
+// A string literal: bytes outside printable ASCII in hex.
+std::string StringLiteral(std::string_view text);
+// "[dense<[1, 0]> : tensor<2xindex>, …]", the layouts of a custom call's operands or results.
+// Without layouts the compiler may choose others than row-major for its buffers.
+std::string RowMajorLayouts(const std::vector<TensorType>& types);
+
 // A scalar literal for `dense<…>`: exact for every value (hex bits for floats
 // that are not small integers, NaN and infinities included).
 std::string ScalarLiteral(DType dtype, double value);

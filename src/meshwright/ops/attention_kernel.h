@@ -1,0 +1,27 @@
+// How attention and attention_grad call their kernels on TPUs.
+#ifndef MESHWRIGHT_OPS_ATTENTION_KERNEL_H_
+#define MESHWRIGHT_OPS_ATTENTION_KERNEL_H_
+
+#include <string>
+#include <vector>
+
+#include "meshwright/mosaic/flash_attention.h"
+#include "meshwright/ops/op_def.h"
+
+namespace mw::ops {
+
+// Whether `ctx` lowers for what has the kernels. Fails, with a sentence, where it does and
+// they do not take the node's sizes.
+bool HasAttentionKernel(LowerContext& ctx);
+
+// The sizes of the node's operands q, k, v, …
+mosaic::FlashAttention FlashAttentionOf(const Node& node);
+
+// Calls `kernel` on q, k, v and segments (as the blocks of queries and as those of keys),
+// then on operands 4, 5, … of the node; returns the names of results of `types`.
+std::vector<std::string> CallAttentionKernel(LowerContext& ctx, const mosaic::FlashKernel& kernel,
+                                             const std::vector<TensorType>& types);
+
+}  // namespace mw::ops
+
+#endif  // MESHWRIGHT_OPS_ATTENTION_KERNEL_H_
