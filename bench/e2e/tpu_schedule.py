@@ -16,8 +16,10 @@ minute each, on all cores) and three things are read from what the compiler leav
            compiled text times the trips of their loops
 
 These are a model's numbers, not a clock's. `scores` is the part of the time that goes to
-instructions that read or write attention scores [.., T, T]: engines that call a fused
-kernel there have no such instructions, and the scheduler charges a kernel one cycle.
+instructions that read or write attention scores [.., T, T]. With flash attention
+(attention=auto does where it can) there are none, and the scheduler takes for the kernels
+what they declare (docs/kernels.md), or with --kernel-costs none one cycle each, as it does
+for kernels of engines that declare nothing.
 
 --parse FOLDER reads an existing dump and compiles nothing. Python 3.11, standard library
 only.
@@ -296,7 +298,8 @@ def measure(args, layout, kernel, settings, folder):
                    str(ROOT / ".deps"), "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
                    "TPU_LOG_DIR": "disabled", "TF_CPP_MIN_LOG_LEVEL": "2"}
     inspect = [args.build / "meshwright", "inspect", "program", "--model", args.model,
-               "--kernel", kernel, *settings]
+               "--kernel", kernel, "--device", "tpu", "--kernel-costs", args.kernel_costs,
+               *settings]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     program = folder / "program.mlir"
@@ -346,6 +349,9 @@ def main():
                         help="of " + ", ".join(LAYOUTS))
     parser.add_argument("--kernels", default=",".join(KERNELS))
     parser.add_argument("--micro-batches", type=int, default=8, help="of a step")
+    parser.add_argument("--kernel-costs", default="declared", choices=["declared", "none"],
+                        help="whether Mosaic kernels are priced by what they declare, or at one "
+                        "cycle, as those of engines that declare nothing")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench/tpu_schedule")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
     parser.add_argument("--parse", type=pathlib.Path, help="a dump to read; compiles nothing")

@@ -45,8 +45,15 @@ std::string CheckOptions(const ModelOptions& options, const Graph& graph) {
   return *ParseRematPolicy(options.remat_policy);
 }
 
-// Attends with q_BTNH, k_BTKH, v_BTKH after rotation; returns [B, T, N, H].
-using Attend = std::function<Value(Value q, Value k, Value v)>;
+// What rematerialization policies call the result of attention.
+constexpr const char* kAttentionName = "attn_out";
+
+struct Attend {
+  // Attends with q_BTNH, k_BTKH, v_BTKH after rotation; returns [B, T, N, H].
+  std::function<Value(Value q, Value k, Value v)> run;
+  // Whether it gives what the backward pass reads the name kAttentionName itself.
+  bool is_named = false;
+};
 
 // Logical axes of [B, T, D]. In the residual stream and the norms tokens may be
 // sharded further than within a block, where every token of a row is at hand.
@@ -93,11 +100,11 @@ Value AttentionBlock(const ModelConfig& config, const ParamMap& layer, Value x_B
     q = nn::RmsNorm(q, Param(layer, "self_attn.q_norm.weight"), config.rms_norm_eps);
     k = nn::RmsNorm(k, Param(layer, "self_attn.k_norm.weight"), config.rms_norm_eps);
   }
-  const Value out = attend(nn::ApplyRotary(q, rotary), nn::ApplyRotary(k, rotary), v);
-  const Value merged =
-      ops::Name(nn::Constrain(ops::Reshape(out, {rows, tokens, config.num_heads * config.head_dim}),
-                              {"activation_batch", "activation_length", "activation_heads"}),
-                "attn_out");
+  const Value out = attend.run(nn::ApplyRotary(q, rotary), nn::ApplyRotary(k, rotary), v);
+  Value merged =
+      nn::Constrain(ops::Reshape(out, {rows, tokens, config.num_heads * config.head_dim}),
+                    {"activation_batch", "activation_length", "activation_heads"});
+  if (!attend.is_named) merged = ops::Name(merged, kAttentionName);
   const Value projected =
       ops::Name(LeaveBlock(nn::LoraLinear(layer, "self_attn.o_proj", merged, compute)), "out_proj");
   return nn::Constrain(ops::Add(x_BTD, projected), StreamAxes());
@@ -165,10 +172,17 @@ Value DecoderModel::Hidden(const ParamMap& params, const Inputs& inputs,
 
   Value x = EmbedTokens(params, inputs.tokens, options);
   const nn::RotaryTables rotary = nn::MakeRotaryTables(inputs.positions, c.rope, c.head_dim);
-  const Value mask = nn::CausalSegmentMask(inputs.segment_ids);
-  const Attend attend = [&](Value q, Value k, Value v) {
-    return nn::Attention(q, k, v, mask, compute);
-  };
+  Value mask;
+  Attend attend;
+  if (options.attention == "flash") {
+    attend.is_named = true;
+    attend.run = [&](Value q, Value k, Value v) {
+      return nn::FlashAttention(q, k, v, inputs.segment_ids, compute, kAttentionName);
+    };
+  } else {
+    mask = nn::CausalSegmentMask(inputs.segment_ids);
+    attend.run = [&](Value q, Value k, Value v) { return nn::Attention(q, k, v, mask, compute); };
+  }
   const std::vector<std::string> names = Names(LayerParams(options));
   if (options.scan_layers) {
     x = ops::Scan({x}, LayerValues(params, names, "layers."), c.num_layers,
@@ -222,7 +236,8 @@ DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs
   // The whole cache is carried and updated in place, rather than sliced per layer and
   // stacked again, which would copy all of it every step.
   const auto step = [&](const ParamMap& layer, Value layer_index, Value layer_x, KvCache& kv) {
-    const Attend attend = [&](Value q, Value k, Value v) {
+    Attend attend;
+    attend.run = [&](Value q, Value k, Value v) {
       kv.k = nn::UpdateCache(kv.k, layer_index, k, inputs.start);
       kv.v = nn::UpdateCache(kv.v, layer_index, v, inputs.start);
       return nn::Attention(q, ops::Convert(nn::CacheLayer(kv.k, layer_index), q.dtype()),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "meshwright/autodiff/gradient.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
 #include "meshwright/nn/lm_head.h"
@@ -54,12 +55,49 @@ TEST(DecoderTest, LossGraphsOfEveryOptionVerify) {
     for (const bool scan : {true, false}) {
       for (const char* policy : {"none", "full", "minimal", "save_dot_except_mlp", "names:q"}) {
         for (const DType dtype : {DType::kF32, DType::kBF16}) {
-          LossGraph(*LoadPreset(preset),
-                    {.scan_layers = scan, .remat_policy = policy, .compute_dtype = dtype});
+          for (const char* attention : {"plain", "flash"}) {
+            LossGraph(*LoadPreset(preset), {.scan_layers = scan,
+                                            .remat_policy = policy,
+                                            .compute_dtype = dtype,
+                                            .attention = attention});
+          }
         }
       }
     }
   }
+}
+
+// How often `op` is in `graph` and its regions.
+int Count(const Graph& graph, std::string_view op) {
+  int count = 0;
+  for (const auto& node : graph.nodes()) {
+    count += !node->is_parameter() && node->op_name() == op ? 1 : 0;
+    for (const auto& region : node->regions()) count += Count(*region, op);
+  }
+  return count;
+}
+
+// What the backward pass reads of flash attention is kept or computed again by the name of its
+// result, as everything else is.
+TEST(DecoderTest, RematPoliciesKeepOrRecomputeFlashAttention) {
+  const auto attentions = [](const char* policy) {
+    const auto forward =
+        LossGraph(*LoadPreset("tiny-llama"), {.remat_policy = policy, .attention = "flash"});
+    Graph graph;
+    std::vector<Value> arguments;
+    for (const Value& v : forward->parameters()) {
+      arguments.push_back(graph.AddParameter(v.type(), "x"));
+    }
+    graph.SetOutputs(autodiff::BuildGradient(graph, *forward, arguments, {1}).gradients);
+    graph.Verify();
+    EXPECT_EQ(Count(graph, "attention_grad"), 1) << policy;
+    return Count(graph, "attention");
+  };
+  EXPECT_EQ(attentions("none"), 1);
+  EXPECT_EQ(attentions("minimal"), 1);
+  EXPECT_EQ(attentions("names:attn_out"), 1);
+  EXPECT_EQ(attentions("full"), 2);
+  EXPECT_EQ(attentions("names:q,k,v"), 2);
 }
 
 TEST(DecoderTest, ScannedProgramDoesNotGrowWithDepth) {

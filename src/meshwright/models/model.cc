@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/core/remat_policy.h"
 #include "meshwright/nn/lm_head.h"
@@ -17,6 +18,10 @@ absl::Status ModelOptions::Validate() const {
   if (matmul_precision != "default" && matmul_precision != "highest") {
     return absl::InvalidArgumentError(fmt::format(
         "matmul_precision \"{}\" is unknown; use default or highest", matmul_precision));
+  }
+  if (attention != "auto" && attention != "plain" && attention != "flash") {
+    return absl::InvalidArgumentError(
+        fmt::format("attention \"{}\" is unknown; use auto, plain or flash", Excerpt(attention)));
   }
   return lora.Validate();
 }

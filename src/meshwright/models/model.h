@@ -20,6 +20,9 @@ struct ModelOptions {
   std::string remat_policy = "none";
   DType compute_dtype = DType::kF32;         // f32 or bf16
   std::string matmul_precision = "default";  // "default" or "highest"
+  // Of packed rows, see nn/attention.h: "plain", or "flash" for the op that is a kernel on
+  // TPUs. "auto" is for whoever knows the device to decide; a model takes it as plain.
+  std::string attention = "auto";
 
   // Adapters of the layers' projections, trained in place of the model.
   LoraOptions lora = {};

@@ -8,6 +8,7 @@
 #include "meshwright/core/graph_error.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/and.h"
+#include "meshwright/ops/attention.h"
 #include "meshwright/ops/broadcast_in_dim.h"
 #include "meshwright/ops/compare.h"
 #include "meshwright/ops/constant.h"
@@ -91,6 +92,32 @@ Value Attention(Value q_BTNH, Value k_BSKH, Value v_BSKH, Value mask_BTS,
   const Value out_BKGTH = ops::Einsum("bkgts,bskh->bkgth", probabilities, v_BSKH, q_BTNH.dtype(),
                                       options.matmul_precision);
   return ops::Reshape(ops::Transpose(out_BKGTH, {0, 3, 1, 2, 4}), {rows, tokens, heads, head_dim});
+}
+
+Value FlashAttention(Value q_BTNH, Value k_BTKH, Value v_BTKH, Value segment_ids_BT,
+                     const ComputeOptions& options, const std::string& residual_name) {
+  const bool ranks = q_BTNH.rank() == 4 && k_BTKH.rank() == 4 && k_BTKH.dims() == v_BTKH.dims();
+  if (!ranks || k_BTKH.dim(2) == 0 || q_BTNH.dim(2) % k_BTKH.dim(2) != 0) {
+    throw GraphError(
+        absl::StatusCode::kInvalidArgument, "attention",
+        fmt::format("q {}, k {}, v {} do not fit; they must be [B,T,N,H], [B,T,K,H], "
+                    "[B,T,K,H] with N a multiple of K",
+                    q_BTNH.type().ToString(), k_BTKH.type().ToString(), v_BTKH.type().ToString()),
+        q_BTNH.graph().scope());
+  }
+  const int64_t kv_heads = k_BTKH.dim(2);
+  const Dims grouped = {q_BTNH.dim(0), q_BTNH.dim(1), kv_heads, q_BTNH.dim(2) / kv_heads,
+                        q_BTNH.dim(3)};
+  ops::AttentionOptions attention;
+  attention.scale = 1.0 / std::sqrt(static_cast<double>(q_BTNH.dim(3)));
+  attention.precision = options.matmul_precision;
+  attention.residual_name = residual_name;
+  const Value out_BKGTH =
+      ops::Attention(ops::Transpose(ops::Reshape(q_BTNH, grouped), {0, 2, 3, 1, 4}),
+                     ops::Transpose(k_BTKH, {0, 2, 1, 3}), ops::Transpose(v_BTKH, {0, 2, 1, 3}),
+                     segment_ids_BT, attention)
+          .out;
+  return ops::Reshape(ops::Transpose(out_BKGTH, {0, 3, 1, 2, 4}), q_BTNH.dims());
 }
 
 Value UpdateCache(Value cache_LBSKH, Value layer, Value update_BTKH, Value start_B) {

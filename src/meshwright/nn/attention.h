@@ -2,6 +2,8 @@
 #ifndef MESHWRIGHT_NN_ATTENTION_H_
 #define MESHWRIGHT_NN_ATTENTION_H_
 
+#include <string>
+
 #include "meshwright/graph/graph.h"
 #include "meshwright/nn/linear.h"
 
@@ -41,6 +43,20 @@ graph::Value CacheMask(graph::Value start_B, int64_t num_tokens, int64_t num_slo
 // Source: Ainslie et al. 2023, arXiv:2305.13245.
 graph::Value Attention(graph::Value q_BTNH, graph::Value k_BSKH, graph::Value v_BSKH,
                        graph::Value mask_BTS, const ComputeOptions& options);
+
+// Attention of packed rows, masked by CausalSegmentMask, as the one op of ops/attention.h: on
+// TPUs a kernel that never holds the scores.
+//
+// Shapes (global): q_BTNH; k_BTKH, v_BTKH of q's dtype; segment_ids_BT s32; returns
+// [B, T, N, H] of q's dtype.
+// Sharding: B and heads pass through (N's axes must divide K); T and H are whole.
+// Precision: as Attention.
+// Cost: as ops::Attention. The backward pass reads q, k, v, the result and the log-sum-exp of
+// its scores; the latter two have the name `residual_name` for rematerialization policies.
+// Errors: GraphError(kInvalidArgument) when N is not a multiple of K or shapes differ.
+graph::Value FlashAttention(graph::Value q_BTNH, graph::Value k_BTKH, graph::Value v_BTKH,
+                            graph::Value segment_ids_BT, const ComputeOptions& options,
+                            const std::string& residual_name);
 
 // Writes new keys or values of layer `layer` into a stacked cache: those of row b
 // into the slots start[b] … start[b] + T - 1.

@@ -19,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class InspectCommandsTest : public CommandLineTest {};
 
@@ -250,6 +251,33 @@ TEST_F(InspectCommandsTest, ProgramAndSchedule) {
   ASSERT_EQ(schedule.status, 0) << schedule.err;
   EXPECT_EQ(json::parse(schedule.out)["learning_rate"], json({0.5, 1.0, 1.0, 0.5}));
   ExpectBadInput({"inspect", "schedule", "steps=1000001"}, "at most 1000000 steps, not of steps=");
+}
+
+TEST_F(InspectCommandsTest, ProgramsAreForTheDevice) {
+  const std::vector<std::string> command = {
+      "inspect",  "program", "--model",      "random:qwen3-0.6b",
+      "--kernel", "eval",    "batch_size=1", "max_target_length=256"};
+  const auto text = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), command.begin(), command.end());
+    const Outcome outcome = Invoke(more);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_THAT(text({}), Not(HasSubstr("tpu_custom_call")));
+  EXPECT_THAT(text({"--device", "tpu"}), HasSubstr("cost_estimate"));
+  const std::string silent = text({"--device", "tpu", "--kernel-costs", "none"});
+  EXPECT_THAT(silent, HasSubstr("tpu_custom_call"));
+  EXPECT_THAT(silent, Not(HasSubstr("cost_estimate")));
+  EXPECT_THAT(text({"--device", "tpu", "attention=plain"}), Not(HasSubstr("tpu_custom_call")));
+  const auto refused = [&](std::vector<std::string> more, const std::string& why) {
+    more.insert(more.begin(), command.begin(), command.end());
+    ExpectBadInput(more, why);
+  };
+  refused({"attention=flash"}, "attention=flash: the kernel is for TPUs, and the device is cpu");
+  refused({"--device", "tpu", "attention=flash", "max_target_length=200"},
+          "rows have 200 tokens; multiples of 128 have a kernel, such as 256");
+  refused({"--kernel-costs", "nome"}, "--kernel-costs 'nome' is unknown");
+  refused({"attention=fast"}, "attention");
 }
 
 TEST_F(InspectCommandsTest, MemoryIsTheCompilersAccountOfOneDevice) {

@@ -15,6 +15,7 @@
 #include "meshwright/ops/constant.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/print.h"
+#include "meshwright/train/attention_choice.h"
 #include "meshwright/train/batch_file.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/run_folder.h"
@@ -27,32 +28,35 @@ namespace {
 // [B,T]], the latter of every target, whatever its mask.
 absl::StatusOr<compile::Program> BuildForward(const models::Model& model,
                                               const models::ModelOptions& options,
-                                              DType weight_dtype, const Dims& dims,
-                                              bool with_targets) {
-  return compile::BuildProgram("forward", [&](graph::Graph& graph) {
-    nn::ParamMap params;
-    for (const nn::ParamSpec& spec : model.Params(options)) {
-      params[spec.name] = graph.AddParameter(TensorType(weight_dtype, spec.dims), spec.name);
-    }
-    const TensorType ids(DType::kS32, dims);
-    models::Inputs inputs;
-    inputs.tokens = graph.AddParameter(ids, "tokens");
-    inputs.positions = graph.AddParameter(ids, "positions");
-    inputs.segment_ids = graph.AddParameter(ids, "segment_ids");
-    const graph::Value hidden = model.Hidden(params, inputs, options);
-    const graph::Value logits = model.Logits(params, hidden, options);
-    std::vector<graph::Value> outputs = {logits};
-    std::vector<std::string> names = {"logits"};
-    if (with_targets) {
-      const graph::Value targets = graph.AddParameter(ids, "targets");
-      const graph::Value mask = ops::Full(graph, DType::kF32, dims, 1.0);
-      const nn::TokenLogProbs log_probs = nn::ComputeTokenLogProbs(
-          hidden, model.HeadWeight(params), targets, mask, {.compute = options.compute()});
-      outputs.push_back(log_probs.log_prob);
-      names.emplace_back("logprobs");
-    }
-    graph.SetOutputs(std::move(outputs), std::move(names));
-  });
+                                              const ops::Target& target, DType weight_dtype,
+                                              const Dims& dims, bool with_targets) {
+  return compile::BuildProgram(
+      "forward",
+      [&](graph::Graph& graph) {
+        nn::ParamMap params;
+        for (const nn::ParamSpec& spec : model.Params(options)) {
+          params[spec.name] = graph.AddParameter(TensorType(weight_dtype, spec.dims), spec.name);
+        }
+        const TensorType ids(DType::kS32, dims);
+        models::Inputs inputs;
+        inputs.tokens = graph.AddParameter(ids, "tokens");
+        inputs.positions = graph.AddParameter(ids, "positions");
+        inputs.segment_ids = graph.AddParameter(ids, "segment_ids");
+        const graph::Value hidden = model.Hidden(params, inputs, options);
+        const graph::Value logits = model.Logits(params, hidden, options);
+        std::vector<graph::Value> outputs = {logits};
+        std::vector<std::string> names = {"logits"};
+        if (with_targets) {
+          const graph::Value targets = graph.AddParameter(ids, "targets");
+          const graph::Value mask = ops::Full(graph, DType::kF32, dims, 1.0);
+          const nn::TokenLogProbs log_probs = nn::ComputeTokenLogProbs(
+              hidden, model.HeadWeight(params), targets, mask, {.compute = options.compute()});
+          outputs.push_back(log_probs.log_prob);
+          names.emplace_back("logprobs");
+        }
+        graph.SetOutputs(std::move(outputs), std::move(names));
+      },
+      target);
 }
 
 class InspectForwardCommand : public Command {
@@ -81,10 +85,15 @@ class InspectForwardCommand : public Command {
         train::LoadParams(model, model.model->Params(options), context.config.engine.weight_dtype,
                           context.config.data.seed));
     const data::Batch& batch = file.batch;
-    MW_ASSIGN_OR_RETURN(const compile::Program program,
-                        BuildForward(*model.model, options, context.config.engine.weight_dtype,
-                                     batch.tokens.dims(), file.has_targets));
     MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
+    train::EngineOptions engine = context.config.engine;
+    engine.target.platform = session.client->platform_name();
+    MW_ASSIGN_OR_RETURN(const train::AttentionChoice attention,
+                        train::ChooseAttention(model.config, engine, batch.tokens.dims()[1]));
+    options.attention = attention.name();
+    MW_ASSIGN_OR_RETURN(const compile::Program program,
+                        BuildForward(*model.model, options, engine.target, engine.weight_dtype,
+                                     batch.tokens.dims(), file.has_targets));
     absl::StatusOr<runtime::LoadedExecutable> executable =
         session.cache ? session.cache->Compile(*session.client, program.stablehlo)
                       : session.client->Compile(program.stablehlo);

@@ -10,6 +10,7 @@
 
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/runtime/device_spec.h"
 #include "meshwright/runtime/partitioned_options.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/print.h"
@@ -134,6 +135,10 @@ class InspectProgramCommand : public Command {
                    "stablehlo, graph (before lowering), specs (where everything lies), census "
                    "(collectives) or memory (what the device's compiler says it takes)")
         ->option_text("NAME");
+    app.add_option("--kernel-costs", kernel_costs_,
+                   "declared (what TPU kernels tell the compiler's scheduler), or none: it takes "
+                   "each for one cycle, as it does those of engines that declare nothing")
+        ->option_text("NAME");
   }
 
   absl::Status Run(const CommandContext& context) override {
@@ -141,10 +146,20 @@ class InspectProgramCommand : public Command {
     if (kernel_.ends_with(kSuffix)) kernel_.resize(kernel_.size() - kSuffix.size());
     MW_RETURN_IF_ERROR(CheckName("--kernel", kernel_, kKernels));
     MW_RETURN_IF_ERROR(CheckName("--format", format_, kFormats));
+    MW_RETURN_IF_ERROR(CheckName("--kernel-costs", kernel_costs_, {"declared", "none"}));
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, model_.Open());
     train::TrainConfig config = context.config;
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
     config.AdaptTo(model.config);
+    // A program can be seen without its device, but only a plugin says what it is for.
+    MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device,
+                        runtime::ParseDeviceSpec(context.flags.device));
+    config.engine.target.platform = device.plugin;
+    if (device.plugin.ends_with(".so")) {
+      MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
+      config.engine.target.platform = session.client->platform_name();
+    }
+    config.engine.target.declare_kernel_costs = kernel_costs_ == "declared";
     MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config, config.data.max_target_length));
     std::set<std::string> notes;
     MW_RETURN_IF_ERROR(train::PlaceStep(*model.model, config.engine, &notes).status());
@@ -197,6 +212,7 @@ class InspectProgramCommand : public Command {
   ModelFlags model_;
   std::string kernel_ = "first";
   std::string format_ = "stablehlo";
+  std::string kernel_costs_ = "declared";
 };
 
 }  // namespace

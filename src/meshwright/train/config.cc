@@ -136,6 +136,9 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("grad_dtype", engine.grad_dtype,
                "what gradients are rounded to before the optimizer; accumulators are f32"),
       MW_FIELD("matmul_precision", engine.model.matmul_precision, "default or highest"),
+      MW_FIELD("attention", engine.model.attention,
+               "of packed rows: plain; flash, a TPU kernel that never holds the scores; or auto: "
+               "flash where there is a kernel"),
       MW_FIELD(
           "remat_policy", engine.model.remat_policy,
           "none, full, minimal, save_dot_except_mlp or names:a,b: what the backward pass keeps"),

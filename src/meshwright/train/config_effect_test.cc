@@ -92,6 +92,7 @@ const std::vector<Toggle>& Toggles() {
       {"weight_dtype", "bf16", kPrograms},
       {"grad_dtype", "bf16", kPrograms},
       {"matmul_precision", "highest", kPrograms},
+      {"attention", "plain", kElsewhere, {"AttentionChoiceTest"}},
       {"remat_policy", "full", kPrograms},
       {"scan_layers", "false", kPrograms},
       {"lora.rank", "2", kPrograms},

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "meshwright/core/dtype.h"
 #include "meshwright/models/model.h"
+#include "meshwright/ops/op_def.h"
 #include "meshwright/train/loss.h"
 #include "meshwright/train/lr_schedule.h"
 #include "meshwright/train/optimizer.h"
@@ -38,6 +39,8 @@ struct EngineOptions {
   // Of one device in the compute dtype, for perf/mfu; 0 = not known.
   double device_peak_tflops = 0;
   MeshOptions mesh;
+  // What programs are lowered for. An engine takes the platform of its client.
+  ops::Target target;
   // Told in one sentence what a user should know: a recompilation for a new shape.
   std::function<void(std::string_view)> on_notice;
 

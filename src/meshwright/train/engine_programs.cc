@@ -5,6 +5,7 @@
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/runtime/partitioned_options.h"
+#include "meshwright/train/attention_choice.h"
 #include "meshwright/train/engine_impl.h"
 
 namespace mw::train {
@@ -66,6 +67,12 @@ MicroPrograms& Engine::Impl::ProgramsFor(BatchShape shape) {
           fmt::format("compiling for batches of {} rows of {} tokens, shape {} of "
                       "this run",
                       shape.rows, shape.tokens, micro_.size() + 1));
+    }
+  }
+  if (is_new && options_.on_notice) {
+    const auto attention = ChooseAttention(model_->config(), options_, shape.tokens);
+    if (attention.ok() && !attention->why_plain.empty()) {
+      options_.on_notice(fmt::format("attention holds its scores: {}", attention->why_plain));
     }
   }
   return micro_[shape];

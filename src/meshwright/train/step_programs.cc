@@ -14,6 +14,7 @@
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/reshard.h"
 #include "meshwright/ops/scan.h"
+#include "meshwright/train/attention_choice.h"
 #include "meshwright/train/micro_batch.h"
 #include "meshwright/train/optimizer.h"
 #include "meshwright/train/scalars.h"
@@ -251,14 +252,18 @@ absl::StatusOr<compile::Program> BuildMicroProgram(
   MW_RETURN_IF_ERROR(
       CheckBatchSplits(shape.rows, shape.tokens, placement, options.mesh.partition.mesh));
   if (has_loss) MW_RETURN_IF_ERROR(CheckLossRows(options, placement, shape.rows));
+  MW_ASSIGN_OR_RETURN(const AttentionChoice attention,
+                      ChooseAttention(model.config(), options, shape.tokens));
+  EngineOptions chosen = options;
+  chosen.model.attention = attention.name();
   return compile::BuildProgram(
       name,
       [&](Graph& g) {
-        StepBuilder builder(g, model, options, shape, placement, params);
+        StepBuilder builder(g, model, chosen, shape, placement, params);
         build(builder, placement);
         return builder.signature().Finish();
       },
-      options.mesh.partition);
+      options.mesh.partition, nullptr, options.target);
 }
 
 // Adds an update of `params`, which are all trained, to `signature`: new weights and state take
@@ -452,7 +457,7 @@ absl::StatusOr<compile::Program> BuildUpdateKernel(const models::Model& model,
         signature.Output(AddUpdate(signature, params, options, placement, in), "metrics", {});
         return signature.Finish();
       },
-      options.mesh.partition);
+      options.mesh.partition, nullptr, options.target);
 }
 
 }  // namespace mw::train
