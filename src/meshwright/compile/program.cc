@@ -83,8 +83,8 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       const graph::Graph& local = *partitioned.local.graph;
       program.has_coordinates = partitioned.local.has_coordinates;
       program.census = spmd::TakeCensus(local);
-      program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices(), target,
-                                           partition.locations);
+      program.stablehlo =
+          LowerToStableHlo(local, name, partition.mesh.num_devices(), target, partition.locations);
       SetInterface(program, *partitioned.placed);
       program.graph = std::move(partitioned.local.graph);
       program.placed = std::move(partitioned.placed);

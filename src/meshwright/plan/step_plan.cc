@@ -161,7 +161,8 @@ struct BuiltStep {
 };
 
 absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::TrainConfig& config,
-                                    const Target& target, EntryPoint entry) {
+                                    const Target& target, EntryPoint entry,
+                                    bool declare_kernel_costs = true) {
   const Mesh& mesh = config.engine.mesh.partition.mesh;
   if (mesh.num_devices() != target.num_devices) {
     return absl::InvalidArgumentError(
@@ -176,6 +177,8 @@ absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::Tra
   MW_RETURN_IF_ERROR(train::CheckLossRows(config.engine, placement, config.data.batch_size));
   train::TrainConfig located = config;
   located.engine.mesh.partition.locations = true;
+  located.engine.target.platform = target.plugin;
+  located.engine.target.declare_kernel_costs = declare_kernel_costs;
   MW_ASSIGN_OR_RETURN(step.kernels, BuildKernels(model, located, entry));
   MW_ASSIGN_OR_RETURN(step.params, train::StepParams::Create(model, config.engine));
   return step;
@@ -268,7 +271,8 @@ std::optional<int64_t> StepPlan::sent_bytes() const {
 absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::TrainConfig& config,
                                   const Target& target, const KernelCompiler& compiler,
                                   const PlanOptions& options) {
-  MW_ASSIGN_OR_RETURN(const BuiltStep step, BuildStep(model, config, target, options.entry));
+  MW_ASSIGN_OR_RETURN(const BuiltStep step, BuildStep(model, config, target, options.entry,
+                                                      options.declare_kernel_costs));
   const std::vector<BuiltKernel>& built = step.kernels;
   const train::EngineOptions& engine = config.engine;
   const Mesh& mesh = engine.mesh.partition.mesh;

@@ -86,6 +86,8 @@ enum class EntryPoint {
 struct PlanOptions {
   std::map<std::string, std::string> compiler_flags;
   EntryPoint entry = EntryPoint::kCalls;
+  // See ops::Target.
+  bool declare_kernel_costs = true;
   int jobs = 2;  // programs that are compiled at a time
 };
 

@@ -29,6 +29,20 @@ void CommandContext::Note(std::string_view sentence) const {
   if (!flags.quiet) PrintError("meshwright: {}\n", Abridged(sentence, kMostNoteBytes));
 }
 
+void AddKernelCostsFlag(CLI::App& app, std::string& costs) {
+  app.add_option("--kernel-costs", costs,
+                 "declared (what TPU kernels tell the compiler's scheduler), or none: it takes "
+                 "each for one cycle, as it does those of engines that declare nothing")
+      ->option_text("NAME");
+}
+
+absl::StatusOr<bool> ParseKernelCosts(const std::string& costs) {
+  if (costs == "declared") return true;
+  if (costs == "none") return false;
+  return absl::InvalidArgumentError(
+      fmt::format("--kernel-costs '{}' is unknown; there are declared, none", Excerpt(costs)));
+}
+
 void AddLossFlag(CLI::App& app, std::string& loss) {
   app.add_option("--loss", loss, "the same as loss.name=NAME")->option_text("NAME");
 }

@@ -78,6 +78,11 @@ class Command {
   virtual absl::Status Run(const CommandContext& context) = 0;
 };
 
+// --kernel-costs declared|none: whether TPU kernels tell the compiler's scheduler what they cost.
+void AddKernelCostsFlag(CLI::App& app, std::string& costs);
+// Errors: InvalidArgument for another value.
+absl::StatusOr<bool> ParseKernelCosts(const std::string& costs);
+
 // --loss NAME, which is loss.name=NAME, and the setting that it stands for.
 void AddLossFlag(CLI::App& app, std::string& loss);
 std::vector<std::string> LossSetting(const std::string& loss);

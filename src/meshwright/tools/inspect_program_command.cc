@@ -135,10 +135,7 @@ class InspectProgramCommand : public Command {
                    "stablehlo, graph (before lowering), specs (where everything lies), census "
                    "(collectives) or memory (what the device's compiler says it takes)")
         ->option_text("NAME");
-    app.add_option("--kernel-costs", kernel_costs_,
-                   "declared (what TPU kernels tell the compiler's scheduler), or none: it takes "
-                   "each for one cycle, as it does those of engines that declare nothing")
-        ->option_text("NAME");
+    AddKernelCostsFlag(app, kernel_costs_);
   }
 
   absl::Status Run(const CommandContext& context) override {
@@ -146,7 +143,6 @@ class InspectProgramCommand : public Command {
     if (kernel_.ends_with(kSuffix)) kernel_.resize(kernel_.size() - kSuffix.size());
     MW_RETURN_IF_ERROR(CheckName("--kernel", kernel_, kKernels));
     MW_RETURN_IF_ERROR(CheckName("--format", format_, kFormats));
-    MW_RETURN_IF_ERROR(CheckName("--kernel-costs", kernel_costs_, {"declared", "none"}));
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, model_.Open());
     train::TrainConfig config = context.config;
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
@@ -159,7 +155,7 @@ class InspectProgramCommand : public Command {
       MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
       config.engine.target.platform = session.client->platform_name();
     }
-    config.engine.target.declare_kernel_costs = kernel_costs_ == "declared";
+    MW_ASSIGN_OR_RETURN(config.engine.target.declare_kernel_costs, ParseKernelCosts(kernel_costs_));
     MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config, config.data.max_target_length));
     std::set<std::string> notes;
     MW_RETURN_IF_ERROR(train::PlaceStep(*model.model, config.engine, &notes).status());

@@ -94,6 +94,7 @@ class PlanCommand : public Command {
                    "two files that --json printed: how their memory, time and collectives differ")
         ->option_text("A B")
         ->expected(2);
+    AddKernelCostsFlag(app, kernel_costs_);
     AddLossFlag(app, loss_);
   }
   SharedFlags Uses() const override { return {.own_devices = true}; }
@@ -108,6 +109,7 @@ class PlanCommand : public Command {
     plan::PlanOptions options;
     MW_ASSIGN_OR_RETURN(options.entry, ParseEntryPoint(entry_));
     MW_ASSIGN_OR_RETURN(options.compiler_flags, ParseFlags(compiler_flags_));
+    MW_ASSIGN_OR_RETURN(options.declare_kernel_costs, ParseKernelCosts(kernel_costs_));
     if (!(hbm_gib_ >= 0)) {
       return absl::InvalidArgumentError(fmt::format("--hbm-gib {} is not above 0", hbm_gib_));
     }
@@ -225,6 +227,7 @@ class PlanCommand : public Command {
   std::string html_;
   std::vector<std::string> compare_;
   std::string loss_;
+  std::string kernel_costs_ = "declared";
 };
 
 class PlanKernelCommand : public Command {
