@@ -368,9 +368,34 @@ class Reader {
   Schedule out_;
 };
 
+// Of a program without asynchronous ops: its entry computation alone.
+Schedule Unscheduled(std::string_view final_hlo, double cycles_per_us) {
+  Schedule schedule;
+  bool in_entry = false;
+  double cycles = 0;
+  while (!final_hlo.empty()) {
+    const size_t newline = final_hlo.find('\n');
+    const std::string_view line = final_hlo.substr(0, newline);
+    final_hlo = newline == std::string_view::npos ? "" : final_hlo.substr(newline + 1);
+    if (line.ends_with('{') && !line.starts_with(' ')) in_entry = line.starts_with("ENTRY ");
+    if (!in_entry) continue;
+    cycles += NumberAfter(line, "\"estimated_cycles\"");
+    if (line.find(" while(") != std::string_view::npos) {
+      const size_t name = line.find('%');
+      schedule.unknown.emplace_back(line.substr(name + 1, line.find(' ', name) - name - 1));
+    }
+  }
+  schedule.modelled_ms = schedule.timeline_ms = 1e-3 * cycles / cycles_per_us;
+  return schedule;
+}
+
 }  // namespace
 
-absl::StatusOr<Schedule> ParseSchedule(std::string_view dump, std::string_view final_hlo) {
+absl::StatusOr<Schedule> ParseSchedule(std::string_view dump, std::string_view final_hlo,
+                                       double cycles_per_us) {
+  if (dump.empty() && !final_hlo.empty() && cycles_per_us > 0) {
+    return Unscheduled(final_hlo, cycles_per_us);
+  }
   MW_ASSIGN_OR_RETURN(const proto::ScheduleDump parsed, ParseText(dump));
   return Reader(parsed, final_hlo).Read();
 }

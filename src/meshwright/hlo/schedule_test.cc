@@ -116,6 +116,20 @@ TEST(ScheduleTest, TellsWhatItDoesNotKnow) {
   EXPECT_THAT(schedule->unknown, ElementsAre("called_spmd.sunk"));
 }
 
+TEST(ScheduleTest, WithoutAsynchronousOpsThereAreEstimatesOnly) {
+  const std::string text = std::string(kFinal) + R"(
+ENTRY %main.2 (p: f32[]) -> f32[] {
+  %w = f32[] while(%p), condition=%c, body=%b
+  ROOT %f = f32[] fusion(%w), backend_config={"window_config":{"estimated_cycles":"500"}}
+}
+)";
+  const auto schedule = ParseSchedule("", text, 2);
+  ASSERT_TRUE(schedule.ok()) << schedule.status();
+  EXPECT_DOUBLE_EQ(schedule->modelled_ms, 0.25);
+  EXPECT_THAT(schedule->unknown, ElementsAre("w"));
+  EXPECT_TRUE(schedule->computations.empty());
+}
+
 TEST(ScheduleTest, RefusesWhatIsNoSchedule) {
   EXPECT_THAT(ParseSchedule("", "").status().ToString(), HasSubstr("left no schedule"));
   EXPECT_THAT(ParseSchedule("hlo_module {", "").status().ToString(),

@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // Changes when what is written of a program does, or how it is compiled.
-constexpr int kFormat = 1;
+constexpr int kFormat = 2;
 
 constexpr const char* kRequestFile = "request.json";
 constexpr const char* kProgramFile = "program.mlir";
@@ -47,6 +47,7 @@ Json RequestJson(const KernelRequest& request) {
           {"topology", request.target.topology},
           {"plugin", request.target.plugin},
           {"num_devices", request.target.num_devices},
+          {"clock_mhz", request.target.clock_mhz},
           {"num_partitions", request.num_partitions},
           {"compiler_flags", request.compiler_flags}};
 }
@@ -173,8 +174,13 @@ absl::StatusOr<KernelPlan> Compile(const KernelRequest& request, const std::stri
     MW_ASSIGN_OR_RETURN(plan.live_tensors, hlo::ParseLiveTensors(ranges, hlo));
   }
   if (request.target.has_schedule()) {
-    MW_ASSIGN_OR_RETURN(plan.schedule, hlo::ParseSchedule(DumpedText(dump, "schedule.txt"),
-                                                          DumpedText(dump, "after_codegen.txt")));
+    const std::string schedule = DumpedText(dump, "schedule.txt");
+    // A program without asynchronous ops has none; its time is known where the clock is.
+    if (!schedule.empty() || request.target.clock_mhz > 0) {
+      MW_ASSIGN_OR_RETURN(plan.schedule,
+                          hlo::ParseSchedule(schedule, DumpedText(dump, "after_codegen.txt"),
+                                             request.target.clock_mhz));
+    }
   }
   return plan;
 }
@@ -190,6 +196,7 @@ absl::StatusOr<KernelRequest> ReadRequest(const std::string& folder) {
     request.target.topology = json.at("topology");
     request.target.plugin = json.at("plugin");
     request.target.num_devices = json.at("num_devices");
+    request.target.clock_mhz = json.at("clock_mhz");
     request.num_partitions = json.at("num_partitions");
     request.compiler_flags = json.at("compiler_flags").get<std::map<std::string, std::string>>();
   } catch (const Json::exception& error) {

@@ -20,6 +20,9 @@ using graph::Value;
 // What of the peak a product of large matrices reaches on TPUs, by their compiler's own account.
 constexpr double kProductEfficiency = 0.6;
 
+// The same of attention, whose pace vector units set; see docs/kernels.md.
+constexpr double kAttentionEfficiency = 0.2;
+
 bool IsCollective(const Node& node) { return node.attrs().Has("group_size"); }
 
 bool IsElementwise(const Node& node) {
@@ -224,6 +227,15 @@ class TimeWalk {
       const double at_peak =
           target_.peak_tflops > 0 ? flops / (target_.peak_tflops * kProductEfficiency * 1e9) : 0;
       cost->compute_ms += std::max(at_peak, MemoryMs(bytes));
+    } else if (node.op_name() == "attention" || node.op_name() == "attention_grad") {
+      // Causal, so of half the pairs of tokens; two products of each forward, five backward.
+      const Dims& q = node.operand(0).dims();  // [B, K, G, T, H]
+      double flops = static_cast<double>(node.operand(0).type().num_elements()) *
+                     static_cast<double>(q.at(3)) * (node.op_name() == "attention" ? 2 : 5);
+      cost->flops += flops;
+      if (target_.peak_tflops > 0) {
+        cost->compute_ms += flops / (target_.peak_tflops * kAttentionEfficiency * 1e9);
+      }
     } else if (!IsFused(node)) {
       cost->compute_ms += MemoryMs(bytes);
     }

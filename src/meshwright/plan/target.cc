@@ -39,6 +39,7 @@ absl::StatusOr<Target> FindTarget(std::string_view topology, const KernelCompile
   target.plugin = yaml["plugin"].as<std::string>();
   const auto number = [&](const char* key) { return yaml[key] ? yaml[key].as<double>() : 0.0; };
   target.peak_tflops = number("peak_tflops");
+  target.clock_mhz = number("clock_mhz");
   target.hbm_gbps = number("hbm_gbps");
   target.link_gbps = number("link_gbps");
   const double known_gib = number("hbm_gib");

@@ -19,6 +19,7 @@ struct Target {
   // Of one device; 0 where it is not known.
   int64_t hbm_bytes = 0;
   double peak_tflops = 0;  // of products in bf16
+  double clock_mhz = 0;    // of the cycles that the compiler counts
   double hbm_gbps = 0;     // 1e9 bytes a second from and to memory
   double link_gbps = 0;    // likewise to other devices, by ring algorithms
 
