@@ -34,16 +34,23 @@ std::string_view TypeOf(std::string_view definition) {
   return definition.substr(0, definition.find_first_of("{ "));
 }
 
-// The lines of instructions by name, without what comes before " = ".
-std::unordered_map<std::string_view, std::string_view> Definitions(std::string_view hlo) {
-  std::unordered_map<std::string_view, std::string_view> definitions;
+struct Definition {
+  std::string_view text;  // what comes after " = "
+  bool in_entry = false;
+};
+
+// Of the instructions, by name.
+std::unordered_map<std::string_view, Definition> Definitions(std::string_view hlo) {
+  std::unordered_map<std::string_view, Definition> definitions;
+  bool in_entry = false;
   while (!hlo.empty()) {
     std::string_view line = TakeLine(hlo);
+    if (line.ends_with('{') && !line.starts_with(' ')) in_entry = line.starts_with("ENTRY ");
     line.remove_prefix(std::min(line.size(), line.find_first_not_of(' ')));
     if (line.starts_with("ROOT ")) line.remove_prefix(5);
     const size_t end = line.find(" = ");
     if (!line.starts_with('%') || end == std::string_view::npos) continue;
-    definitions.emplace(line.substr(1, end - 1), line.substr(end + 3));
+    definitions[line.substr(1, end - 1)] = {line.substr(end + 3), in_entry};
   }
   return definitions;
 }
@@ -69,9 +76,14 @@ absl::StatusOr<std::vector<LiveTensor>> ParseLiveTensors(std::string_view live_r
     tensor.name = name;
     tensor.bytes = Number(bytes, 0);
     if (const auto it = definitions.find(name); it != definitions.end()) {
-      tensor.type = TypeOf(it->second);
-      tensor.op_name = Between(it->second, "op_name=\"", "\"");
-      tensor.parameter = static_cast<int>(Number(Between(it->second, " parameter(", ")"), -1));
+      const Definition& definition = it->second;
+      tensor.type = TypeOf(definition.text);
+      tensor.op_name = Between(definition.text, "op_name=\"", "\"");
+      // Those of loops and calls are the program's only by number.
+      if (definition.in_entry) {
+        const auto number = Between(definition.text, " parameter(", ")");
+        tensor.parameter = static_cast<int>(Number(number, -1));
+      }
     }
     if (tensor.bytes > 0) tensors.push_back(std::move(tensor));
   }

@@ -27,6 +27,20 @@ Json OrNull(const std::optional<T>& value) {
 
 double Gib(int64_t bytes) { return static_cast<double>(bytes) / kGib; }
 
+// What a table's bytes are told in: small plans would be all 0.00 GiB.
+struct Unit {
+  const char* name;
+  double bytes;
+
+  double Of(int64_t n) const { return static_cast<double>(n) / bytes; }
+};
+
+Unit UnitFor(const StepPlan& plan) {
+  const int64_t peak = plan.device_peak_bytes();
+  if (peak == 0 || static_cast<double>(peak) >= 0.1 * kGib) return {"GiB", kGib};
+  return static_cast<double>(peak) >= 0.1 * kMib ? Unit{"MiB", kMib} : Unit{"KiB", 1024};
+}
+
 // What a live tensor is called: of a parameter its name.
 std::string TensorName(const PlannedKernel& kernel, const hlo::LiveTensor& tensor) {
   if (tensor.parameter >= 0 && tensor.parameter < static_cast<int>(kernel.parameters.size())) {
@@ -143,17 +157,20 @@ std::string FitText(const StepPlan& plan) {
     return text;
   }
   const int64_t peak = plan.device_peak_bytes();
-  std::string text =
-      fmt::format("DEVICE PEAK {:.2f} GiB, in {}", Gib(peak), plan.peak_kernel()->name);
+  const Unit unit = UnitFor(plan);
+  std::string text = fmt::format("DEVICE PEAK {:.2f} {}, in {}", unit.Of(peak), unit.name,
+                                 plan.peak_kernel()->name);
   if (plan.target.hbm_bytes == 0) return text + "\n";
   const int64_t left = plan.target.hbm_bytes - peak;
-  return text + (left >= 0 ? fmt::format("; fits {} ({:.2f} GiB), {:.2f} to spare\n", of,
-                                         Gib(plan.target.hbm_bytes), Gib(left))
-                           : fmt::format("; DOES NOT FIT {} ({:.2f} GiB), {:.2f} too many\n", of,
-                                         Gib(plan.target.hbm_bytes), Gib(-left)));
+  if (left >= 0) {
+    return text + fmt::format("; fits {} ({:.2f} GiB), {:.2f} GiB to spare\n", of,
+                              Gib(plan.target.hbm_bytes), Gib(left));
+  }
+  return text + fmt::format("; DOES NOT FIT {} ({:.2f} {}), {:.2f} too many\n", of,
+                            unit.Of(plan.target.hbm_bytes), unit.name, unit.Of(-left));
 }
 
-std::string KernelRow(const PlannedKernel& kernel) {
+std::string KernelRow(const PlannedKernel& kernel, const Unit& unit) {
   const KernelPlan& k = kernel.compiled;
   if (k.does_not_fit) return fmt::format("{:<18}{:>6}  does not fit\n", kernel.name, kernel.count);
   const auto of_schedule = [&](double hlo::Schedule::*part) {
@@ -162,9 +179,9 @@ std::string KernelRow(const PlannedKernel& kernel) {
   return fmt::format("{:<18}{:>6}{:>10}{:>10}{:>10}{:>11.2f}{:>10.2f}{:>10.2f}{:>10.2f}{:>10.2f}\n",
                      kernel.name, kernel.count, of_schedule(&hlo::Schedule::modelled_ms),
                      of_schedule(&hlo::Schedule::exposed_ms),
-                     of_schedule(&hlo::Schedule::timeline_ms), Gib(k.memory.argument_bytes),
-                     Gib(k.memory.alias_bytes), Gib(kernel.memory.working),
-                     Gib(kernel.memory.beside), Gib(kernel.memory.Total()));
+                     of_schedule(&hlo::Schedule::timeline_ms), unit.Of(k.memory.argument_bytes),
+                     unit.Of(k.memory.alias_bytes), unit.Of(kernel.memory.working),
+                     unit.Of(kernel.memory.beside), unit.Of(kernel.memory.Total()));
 }
 
 std::string CollectivesText(const StepPlan& plan) {
@@ -260,13 +277,17 @@ Json ToJson(const StepPlan& plan) {
 }
 
 std::string ToText(const StepPlan& plan) {
+  const Unit unit = UnitFor(plan);
   std::string text =
-      fmt::format("{} ({} devices), mesh {}, rules {}: {} tokens a step\n\n", plan.target.topology,
-                  plan.target.num_devices, plan.mesh, plan.rules, plan.tokens_per_step);
+      fmt::format("{} ({} device{}), {}: {} tokens a step\n\n", plan.target.topology,
+                  plan.target.num_devices, plan.target.num_devices == 1 ? "" : "s",
+                  plan.mesh.empty() ? std::string("no mesh")
+                                    : fmt::format("mesh {}, rules {}", plan.mesh, plan.rules),
+                  plan.tokens_per_step);
   text += fmt::format("{:<18}{:>6}{:>10}{:>10}{:>10}{:>11}{:>10}{:>10}{:>10}{:>10}\n", "program",
                       "count", "ms", "exposed", "in turn", "arguments", "in place", "working",
-                      "beside", "GiB");
-  for (const PlannedKernel& kernel : plan.kernels) text += KernelRow(kernel);
+                      "beside", unit.name);
+  for (const PlannedKernel& kernel : plan.kernels) text += KernelRow(kernel, unit);
   text += fmt::format("{:<18}{:>6}{:>10}{:>10}{:>10}\n\n", "a step", "", Ms(plan.modelled_ms()),
                       Ms(plan.exposed_ms()), Ms(plan.timeline_ms()));
   text += FitText(plan);
@@ -274,9 +295,9 @@ std::string ToText(const StepPlan& plan) {
     const MemoryUse& m = plan.peak_kernel()->memory;
     text += fmt::format(
         "  weights {:.2f}, gathered weights {:.2f}, optimizer state {:.2f}, accumulators {:.2f}, "
-        "batch {:.2f}, working {:.2f}\n",
-        Gib(m.weights), Gib(m.gathered_weights), Gib(m.optimizer_state), Gib(m.accumulators),
-        Gib(m.batch), Gib(m.working));
+        "batch {:.2f}, other {:.2f}, working {:.2f}\n",
+        unit.Of(m.weights), unit.Of(m.gathered_weights), unit.Of(m.optimizer_state),
+        unit.Of(m.accumulators), unit.Of(m.batch), unit.Of(m.other), unit.Of(m.working));
     text += TensorsText(*plan.peak_kernel());
   }
   if (const auto mfu = plan.mfu()) {

@@ -103,7 +103,7 @@ bool IsTransfer(const hlo::ScheduledOp& op) {
 }
 
 const char* ColorOf(const hlo::ScheduledOp& op) {
-  if (op.inner >= 0) return "#bab0ab";
+  if (op.inner >= 0 || op.opcode == "while") return "#bab0ab";
   if (op.opcode == "custom-call") return "#a463f2";
   if (op.op_name.starts_with("backward")) return "#ff725c";
   return "#4269d0";
@@ -189,8 +189,11 @@ std::string ScheduleHtml(const StepPlan& plan) {
   }
   if (text.empty()) return "<p>The compiler of this target leaves no schedule.</p>\n";
   return "<h3>Schedule</h3>\n<p>Upper lane: computation (blue forward, red backward, violet "
-         "kernels, grey loops, which have lanes of their own). Below: transfers, from their start "
-         "to the first need of their result. Point at a bar to see what it is.</p>\n" +
+         "kernels, grey loops, whose bodies have lanes of their own where the scheduler put them "
+         "in "
+         "order). Below: transfers, from their start to the first need of their result. A loop's "
+         "bar is as long as the scheduler took it for; the figures count bodies times trips. Point "
+         "at a bar to see what it is.</p>\n" +
          text;
 }
 

@@ -72,13 +72,25 @@ std::vector<Change> Candidates(const models::Model& model, const Target& target)
   return changes;
 }
 
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
+std::optional<double> Median(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
   std::ranges::sort(values);
   return values[values.size() / 2];
 }
 
 bool Fits(const StepPlan& plan) { return plan.fits().value_or(true); }
+
+Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
+
+std::string Percent(const std::optional<double>& part) {
+  return part ? fmt::format("{:.1f} %", 100 * *part) : std::string("-");
+}
+
+// 0 is not known.
+std::string EstimatedMs(const Candidate& candidate) {
+  return candidate.estimate.ms > 0 ? fmt::format("{:.1f}", candidate.estimate.ms)
+                                   : std::string("-");
+}
 
 Json CandidateJson(const Candidate& candidate) {
   Json json = {
@@ -148,6 +160,9 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
                            [&](size_t i) { return legal[i].estimate.device_peak_bytes; });
   choose(by_time, want - small);
   choose(by_memory, want);
+  if (num_chosen == 0) {
+    for (size_t k = 0; k < std::min(want, by_memory.size()); ++k) chosen[by_memory[k]] = true;
+  }
   std::vector<double> memory_errors, time_errors;
   for (size_t i = 0; i < legal.size(); ++i) {
     if (!chosen[i]) {
@@ -187,39 +202,36 @@ Json ToJson(const SearchResult& result) {
   return {{"ranked", std::move(ranked)},
           {"others", std::move(others)},
           {"num_illegal", result.num_illegal},
-          {"median_memory_error", result.median_memory_error},
-          {"worst_memory_error", result.worst_memory_error},
-          {"median_time_error", result.median_time_error}};
+          {"median_memory_error", OrNull(result.median_memory_error)},
+          {"worst_memory_error", OrNull(result.worst_memory_error)},
+          {"median_time_error", OrNull(result.median_time_error)}};
 }
 
 std::string ToText(const SearchResult& result) {
   constexpr double kGib = 1 << 30;
-  std::string text =
-      fmt::format("{:>8}{:>10}{:>10}{:>10}  {}\n", "GiB", "ms", "estimated", "", "settings");
+  constexpr const char* kRow = "{:>9}{:>10}{:>9}{:>10}  {}{}\n";
+  std::string text = fmt::format("{:>19}{:>19}\n", "compiled", "estimated");
+  text += fmt::format(fmt::runtime(kRow), "GiB", "ms", "GiB", "ms", "settings", "");
+  const auto gib = [](int64_t bytes) {
+    return fmt::format("{:.3g}", static_cast<double>(bytes) / kGib);
+  };
   for (const Candidate& c : result.ranked) {
     const auto ms = c.plan->modelled_ms();
-    text += fmt::format(
-        "{:>8}{:>10}{:>10.2f}{:>10.1f}  {}{}\n",
-        c.plan->compiled()
-            ? fmt::format("{:.2f}", static_cast<double>(c.plan->device_peak_bytes()) / kGib)
-            : "-",
-        ms ? fmt::format("{:.1f}", *ms) : "-",
-        static_cast<double>(c.estimate.device_peak_bytes) / kGib, c.estimate.ms, ToString(c.change),
-        Fits(*c.plan) ? "" : "  DOES NOT FIT");
+    text +=
+        fmt::format(fmt::runtime(kRow), c.plan->compiled() ? gib(c.plan->device_peak_bytes()) : "-",
+                    ms ? fmt::format("{:.1f}", *ms) : "-", gib(c.estimate.device_peak_bytes),
+                    EstimatedMs(c), ToString(c.change), Fits(*c.plan) ? "" : "  DOES NOT FIT");
   }
   text += fmt::format(
-      "estimates were off by {:.1f} % of the memory in the median, {:.1f} at worst, and by {:.1f} "
-      "% "
-      "of the time\n",
-      100 * result.median_memory_error, 100 * result.worst_memory_error,
-      100 * result.median_time_error);
-  text += fmt::format("not compiled: {} more by estimate, {} are not legal\n", result.others.size(),
+      "estimates were off by {} of the memory in the median, {} at worst, and by {} of the time\n",
+      Percent(result.median_memory_error), Percent(result.worst_memory_error),
+      Percent(result.median_time_error));
+  text += fmt::format("not compiled: {} more by estimate; {} are not legal\n", result.others.size(),
                       result.num_illegal);
   for (size_t i = 0; i < std::min(result.others.size(), kMostOthers); ++i) {
     const Candidate& c = result.others[i];
-    text += fmt::format("{:>28.2f}{:>10.1f}  {}\n",
-                        static_cast<double>(c.estimate.device_peak_bytes) / kGib, c.estimate.ms,
-                        ToString(c.change));
+    text += fmt::format(fmt::runtime(kRow), "", "", gib(c.estimate.device_peak_bytes),
+                        EstimatedMs(c), ToString(c.change), "");
   }
   return text;
 }

@@ -28,10 +28,11 @@ struct SearchResult {
   // By estimate, those that were not.
   std::vector<Candidate> others;
   int num_illegal = 0;  // refused by rules, shapes or batch
-  // Of the compiled: |estimate / compiled - 1|.
-  double median_memory_error = 0;
-  double worst_memory_error = 0;
-  double median_time_error = 0;  // 0 on a target without times
+  // Of the compiled: |estimate / compiled - 1|. Absent where nothing was compiled to the end, or
+  // the target has no times.
+  std::optional<double> median_memory_error;
+  std::optional<double> worst_memory_error;
+  std::optional<double> median_time_error;
 };
 
 struct SearchOptions {
@@ -44,7 +45,7 @@ struct SearchOptions {
 // Meshes of data, fsdp and tensor with the target's number of devices, the rule sets for them,
 // when weights are gathered and gradients reduced, Zero-1, and recomputation or none: all that are
 // legal for the model and the batch are estimated; of those that should fit, the fastest and the
-// smallest are compiled.
+// smallest are compiled; the smallest alone where none should.
 //
 // Errors: InvalidArgument when nothing is legal, with the last reason.
 absl::StatusOr<SearchResult> Search(const models::Model& model, const train::TrainConfig& config,

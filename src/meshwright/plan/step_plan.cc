@@ -281,6 +281,11 @@ absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::Train
   plan.mesh = mesh.ToString();
   plan.rules = engine.mesh.rule_set;
   plan.notes.assign(step.notes.begin(), step.notes.end());
+  if (engine.loss.name == "distill") {
+    plan.notes.emplace_back(
+        "the teacher's weights, and the program that scores the data with them, are not in this "
+        "plan");
+  }
   const int64_t rows = config.data.batch_size * config.gradient_accumulation_steps;
   const int64_t length = config.data.max_target_length;
   plan.tokens_per_step = rows * length;

@@ -12,6 +12,9 @@
 #include <vector>
 
 #include "meshwright/io/file_util.h"
+#include "meshwright/plan/report_html.h"
+#include "meshwright/plan/search.h"
+#include "meshwright/plan/suggest.h"
 #include "meshwright/plan/target.h"
 #include "meshwright/train/open_model.h"
 #include "meshwright/train/step_params.h"
@@ -52,6 +55,7 @@ class StepPlanTest : public ::testing::Test {
     if (!mesh.ok()) return mesh.status();
     config->engine.mesh = *std::move(mesh);
     engine_ = config->engine;
+    config_ = *config;
     return PlanStep(*model_.model, *config, *target, compiler_, options);
   }
 
@@ -69,6 +73,7 @@ class StepPlanTest : public ::testing::Test {
   KernelCompiler compiler_;
   train::OpenedModel model_;
   train::EngineOptions engine_;
+  train::TrainConfig config_;
 };
 
 std::map<std::string, PlannedKernel> ByName(const StepPlan& plan) {
@@ -174,11 +179,66 @@ TEST_F(StepPlanTest, SaysWhetherItFits) {
   const auto plan = Plan("cpu:1", {}, {}, 1e-4);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->fits(), false);
-  EXPECT_THAT(ToText(*plan), HasSubstr("DOES NOT FIT cpu (0.00 GiB)"));
+  EXPECT_THAT(ToText(*plan), HasSubstr("DOES NOT FIT cpu (0.10 MiB)"));
   EXPECT_EQ(ToJson(*plan).at("fits"), false);
   const auto large = Plan("cpu:1", {}, {}, 1);
   EXPECT_EQ(large->fits(), true);
   EXPECT_EQ(ToJson(*large).at("hbm_gib"), 1.0);
+}
+
+// Each suggestion is a plan of its own, smaller than what was asked, the smallest first.
+TEST_F(StepPlanTest, SuggestsWhatIsSmaller) {
+  const auto plan = Plan("cpu:2", {"mesh=data=2", "max_target_length=64"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::vector<Suggestion> suggestions =
+      SuggestSmaller(*model_.model, config_, *plan, compiler_, {});
+  ASSERT_FALSE(suggestions.empty());
+  int64_t last = 0;
+  for (const Suggestion& s : suggestions) {
+    EXPECT_LT(s.plan.device_peak_bytes(), plan->device_peak_bytes()) << ToString(s.change);
+    EXPECT_GE(s.plan.device_peak_bytes(), last);
+    last = s.plan.device_peak_bytes();
+    EXPECT_EQ(s.plan.tokens_per_step, plan->tokens_per_step) << ToString(s.change);
+    EXPECT_THAT(SuggestionsText(suggestions), HasSubstr(ToString(s.change)));
+  }
+}
+
+TEST_F(StepPlanTest, SearchRanksWhatIsCompiled) {
+  ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2"}).ok());
+  const Target target = *FindTarget("cpu:2", compiler_);
+  train::TrainConfig config = config_;
+  config.mesh.mesh.clear();
+  SearchOptions options;
+  options.num_compiled = 2;
+  const auto result = Search(*model_.model, config, target, compiler_, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  ASSERT_EQ(result->ranked.size(), 2u);
+  EXPECT_LE(result->ranked[0].plan->device_peak_bytes(),
+            result->ranked[1].plan->device_peak_bytes());
+  EXPECT_FALSE(result->others.empty());
+  EXPECT_GT(result->num_illegal, 0);  // the vocabulary of 131 is not cut
+  EXPECT_LT(*result->median_memory_error, 0.5);
+  EXPECT_EQ(result->median_time_error, std::nullopt);  // a CPU has no schedule
+  // Where none should fit the smallest are compiled all the same.
+  Target small = target;
+  small.hbm_bytes = 1000;
+  const auto none = Search(*model_.model, config, small, compiler_, options);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->ranked.size(), 2u);
+  EXPECT_THAT(ToText(*none), HasSubstr("DOES NOT FIT"));
+}
+
+TEST_F(StepPlanTest, APageHoldsEveryProgramAndNothingFromElsewhere) {
+  const auto plan = Plan("cpu:1", {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const std::string page = ToHtml("a <title>", {{"one", *plan}, {"two", *plan}});
+  EXPECT_THAT(page, HasSubstr("a &lt;title&gt;"));
+  EXPECT_THAT(page, HasSubstr("Comparison"));
+  EXPECT_THAT(page, HasSubstr("first_kernel"));
+  EXPECT_THAT(page, HasSubstr("optimizer state"));
+  for (const char* outside : {"http:", "https:", "src=", "href=", "url("}) {
+    EXPECT_THAT(page, ::testing::Not(HasSubstr(outside)));
+  }
 }
 
 // A second plan compiles nothing, and an entry that cannot be read is compiled again.

@@ -1,13 +1,17 @@
 // `plan`, and what its compilations run in processes of their own.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -110,12 +114,22 @@ class PlanCommand : public Command {
     MW_ASSIGN_OR_RETURN(options.entry, ParseEntryPoint(entry_));
     MW_ASSIGN_OR_RETURN(options.compiler_flags, ParseFlags(compiler_flags_));
     MW_ASSIGN_OR_RETURN(options.declare_kernel_costs, ParseKernelCosts(kernel_costs_));
-    if (!(hbm_gib_ >= 0)) {
-      return absl::InvalidArgumentError(fmt::format("--hbm-gib {} is not above 0", hbm_gib_));
+    if (hbm_gib_.has_value() && !(*hbm_gib_ > 0)) {
+      return absl::InvalidArgumentError(fmt::format("--hbm-gib {} is not above 0", *hbm_gib_));
     }
+    if (search_ && suggest_) {
+      return absl::InvalidArgumentError(
+          "--search compiles other plans by itself; leave out --suggest");
+    }
+    if (num_compiled_.has_value() && !search_) {
+      return absl::InvalidArgumentError(
+          "--best says how many plans --search compiles; give both or none");
+    }
+    MW_RETURN_IF_ERROR(CheckHtml());
     options.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
     MW_ASSIGN_OR_RETURN(const plan::KernelCompiler compiler, plan::KernelCompiler::Create());
-    MW_ASSIGN_OR_RETURN(const plan::Target target, plan::FindTarget(topology_, compiler, hbm_gib_));
+    MW_ASSIGN_OR_RETURN(const plan::Target target,
+                        plan::FindTarget(topology_, compiler, hbm_gib_.value_or(0)));
     const std::vector<std::string> presets = models::PresetNames();
     if (std::ranges::find(presets, model_.model) != presets.end()) {
       model_.model = "random:" + model_.model;
@@ -155,6 +169,14 @@ class PlanCommand : public Command {
   }
 
  private:
+  // Before anything is compiled.
+  absl::Status CheckHtml() const {
+    if (html_.empty()) return absl::OkStatus();
+    const std::string folder = std::filesystem::path(html_).parent_path().string();
+    if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return absl::OkStatus();
+    return io::ErrnoStatus(errno, "write into the folder of --html", html_);
+  }
+
   absl::Status RunCompare(const CommandContext& context) const {
     if (!model_.model.empty() || !topology_.empty() || !html_.empty() || suggest_ || search_) {
       return absl::InvalidArgumentError("--compare reads two plans and takes no other flag");
@@ -174,8 +196,8 @@ class PlanCommand : public Command {
                          const std::string& name, const train::TrainConfig& config,
                          const plan::Target& target, const plan::KernelCompiler& compiler,
                          const plan::PlanOptions& options) const {
-    if (num_compiled_ < 1) {
-      return absl::InvalidArgumentError(fmt::format("--best {} is not at least 1", num_compiled_));
+    if (num_compiled_.value_or(1) < 1) {
+      return absl::InvalidArgumentError(fmt::format("--best {} is not at least 1", *num_compiled_));
     }
     for (const char* key : {"mesh", "custom_mesh_and_rule", "remat_policy", "gather_parameters",
                             "reduce_gradients", "shard_optimizer_over_data"}) {
@@ -186,7 +208,7 @@ class PlanCommand : public Command {
     }
     plan::SearchOptions search;
     search.plan = options;
-    search.num_compiled = num_compiled_;
+    search.num_compiled = num_compiled_.value_or(search.num_compiled);
     search.note = [&](std::string_view text) { context.Note(text); };
     MW_ASSIGN_OR_RETURN(const plan::SearchResult result,
                         plan::Search(model, config, target, compiler, search));
@@ -218,12 +240,12 @@ class PlanCommand : public Command {
 
   ModelFlags model_;
   std::string topology_;
-  double hbm_gib_ = 0;
+  std::optional<double> hbm_gib_;
   std::vector<std::string> compiler_flags_;
   std::string entry_ = "calls";
   bool suggest_ = false;
   bool search_ = false;
-  int num_compiled_ = 6;
+  std::optional<int> num_compiled_;
   std::string html_;
   std::vector<std::string> compare_;
   std::string loss_;

@@ -478,7 +478,9 @@ absl::Status TrainConfig::CheckLoraKeys() const {
   const auto without_rank = [&](const char* key, bool differs) -> absl::Status {
     if (lora.enabled() || !given.contains(key) || (has_rank && !differs)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        fmt::format("{} does nothing without adapters: give their rank too, as lora.rank=16", key));
+        fmt::format("{} does nothing without adapters: give their rank too, as lora.rank=16, or "
+                    "leave it out where a run or a model has them already",
+                    key));
   };
   MW_RETURN_IF_ERROR(without_rank("lora.alpha", lora.alpha != usual.alpha));
   MW_RETURN_IF_ERROR(

@@ -229,9 +229,11 @@ absl::Status OfferOlder(const absl::Status& damage, const std::vector<FoundCheck
                                   std::string(damage.message())));
 }
 
-absl::Status NoCheckpoint(const std::string& out) {
+// `passed_over`: what ListCheckpoints notes.
+absl::Status NoCheckpoint(const std::string& out, const std::vector<std::string>& passed_over) {
   return absl::FailedPreconditionError(fmt::format(
-      "{} has no checkpoint to resume: leave out --resume to start a run in an empty folder", out));
+      "{} has no checkpoint to resume{}{}: leave out --resume to start a run in an empty folder",
+      out, passed_over.empty() ? "" : "; ", fmt::join(passed_over, "; ")));
 }
 
 }  // namespace
@@ -253,8 +255,8 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
                                       const std::function<void(std::string_view)>& note) {
   std::vector<std::string> notes;
   MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(out, &notes));
+  if (found.empty()) return NoCheckpoint(out, notes);
   for (const std::string& sentence : notes) note(sentence);
-  if (found.empty()) return NoCheckpoint(out);
   SavedRun saved;
   const std::string& newest = found.back().dir;
   absl::StatusOr<CheckpointState> state = LoadCheckpoint(newest, partial);
@@ -291,9 +293,15 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
 }
 
 absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out) {
-  MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(out));
-  if (found.empty()) return NoCheckpoint(out);
-  // Nothing but the name is taken from it, so a damaged one is told of by OpenSavedRun.
+  std::vector<std::string> notes;
+  MW_ASSIGN_OR_RETURN(const std::vector<FoundCheckpoint> found, ListCheckpoints(out, &notes));
+  if (found.empty()) return NoCheckpoint(out, notes);
+  // Nothing but the name is taken from it, so a damaged one is told of by OpenSavedRun; but where
+  // the name is of no use, the damage is why.
+  const auto unless_damaged = [&](absl::Status status) {
+    const absl::Status loaded = LoadCheckpoint(found.back().dir).status();
+    return absl::IsDataLoss(loaded) ? OfferOlder(loaded, found) : status;
+  };
   MW_ASSIGN_OR_RETURN(const std::string text,
                       io::ReadRegularFile(found.back().dir + "/" + kStateFile));
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -304,18 +312,18 @@ absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out) {
   };
   const std::string name = metadata("model");
   if (name.empty()) {
-    return absl::FailedPreconditionError(
-        fmt::format("{} does not say which model the run began with: give --model", out));
+    return unless_damaged(absl::FailedPreconditionError(
+        fmt::format("{} does not say which model the run began with: give --model", out)));
   }
   absl::StatusOr<OpenedModel> opened = OpenModel(name, metadata(kBaseOfModel));
   if (absl::IsNotFound(opened.status())) {
     // Of an adapter that is there, the base model is what is not.
-    return absl::FailedPreconditionError(
+    return unless_damaged(absl::FailedPreconditionError(
         io::IsDirectory(name)
             ? fmt::format("the run in {} began with the model {}, and {} with --model", out,
                           Excerpt(name), std::string(opened.status().message()))
             : fmt::format("the run in {} began with the model {}, which is not there: give --model",
-                          out, Excerpt(name)));
+                          out, Excerpt(name))));
   }
   return opened;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "meshwright/io/checksum.h"
 #include "meshwright/train/checkpoint.h"
 #include "meshwright/train/sft_run_for_test.h"
 
@@ -134,17 +135,35 @@ TEST_F(SftTest, AResumedRunKnowsItsModel) {
   }
 
   // One that is not there any more, and one that was never stated.
-  const std::string state = options_.out + "/checkpoints/3/engine_state.json";
+  const std::string newest = options_.out + "/checkpoints/3";
+  const std::string state = newest + "/engine_state.json";
   const auto json = nlohmann::json::parse(*io::ReadFile(state));
   auto changed = json;
+  const auto write = [&](const std::string& text) {
+    ASSERT_TRUE(io::WriteFile(state, text).ok());
+    ASSERT_TRUE(io::Manifest::FromDirectory(newest)->WriteTo(newest).ok());
+  };
   changed["metadata"]["model"] = "/no/such/model";
-  ASSERT_TRUE(io::WriteFile(state, changed.dump()).ok());
+  write(changed.dump());
   EXPECT_THAT(std::string(Run(4, true).status().message()),
               HasSubstr("began with the model /no/such/model, which is not there: give --model"));
   changed["metadata"].erase("model");
-  ASSERT_TRUE(io::WriteFile(state, changed.dump()).ok());
+  write(changed.dump());
   EXPECT_THAT(std::string(Run(4, true).status().message()),
               HasSubstr("does not say which model the run began with: give --model"));
+  // Damage that leaves it without a name, or with another, is told as damage.
+  for (const std::string& damaged : {std::string("{"), changed.dump() + " "}) {
+    ASSERT_TRUE(io::WriteFile(state, damaged).ok());
+    EXPECT_THAT(std::string(Run(4, true).status().message()),
+                AllOf(HasSubstr("engine_state.json"), HasSubstr("of the run is whole")));
+  }
+  // What is no complete checkpoint is said to be there.
+  for (const char* step : {"1", "2", "3"}) {
+    std::filesystem::remove(options_.out + "/checkpoints/" + step + "/manifest.json");
+  }
+  EXPECT_THAT(
+      std::string(Run(4, true).status().message()),
+      AllOf(HasSubstr("has no checkpoint to resume"), HasSubstr("it has no manifest.json")));
   options_.out = dir_ + "/none";
   EXPECT_THAT(std::string(Run(4, true).status().message()), HasSubstr("has no checkpoint"));
 }
