@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/hlo/module.h"
 #include "proto/xla_schedule.pb.h"
 
 namespace mw::hlo {
@@ -368,24 +369,50 @@ class Reader {
   Schedule out_;
 };
 
-// Of a program without asynchronous ops: its entry computation alone.
-Schedule Unscheduled(std::string_view final_hlo, double cycles_per_us) {
-  Schedule schedule;
-  bool in_entry = false;
+// The cycles that the compiler estimates for one execution of a computation and what it runs;
+// adds those of custom calls, of `trips` executions, by target. Loops whose trips cannot be told
+// count as one, and are told in `unknown`.
+double EstimatedCycles(const Module& module, const std::string& computation, double trips,
+                       std::map<std::string, double>* custom_calls,
+                       std::vector<std::string>* unknown) {
+  const auto found = module.computations.find(computation);
+  if (found == module.computations.end()) return 0;
   double cycles = 0;
-  while (!final_hlo.empty()) {
-    const size_t newline = final_hlo.find('\n');
-    const std::string_view line = final_hlo.substr(0, newline);
-    final_hlo = newline == std::string_view::npos ? "" : final_hlo.substr(newline + 1);
-    if (line.ends_with('{') && !line.starts_with(' ')) in_entry = line.starts_with("ENTRY ");
-    if (!in_entry) continue;
-    cycles += NumberAfter(line, "\"estimated_cycles\"");
-    if (line.find(" while(") != std::string_view::npos) {
-      const size_t name = line.find('%');
-      schedule.unknown.emplace_back(line.substr(name + 1, line.find(' ', name) - name - 1));
+  for (const Instruction& instruction : found->second) {
+    const auto called = [&](const char* key, double times) {
+      for (const std::string& name : Names(Attribute(instruction.rest, key))) {
+        cycles += times * EstimatedCycles(module, name, trips * times, custom_calls, unknown);
+      }
+    };
+    if (instruction.opcode == "while") {
+      const auto count = TripCount(module, found->second, instruction);
+      if (!count) unknown->push_back(instruction.name);
+      called("body", static_cast<double>(count.value_or(1)));
+    } else if (instruction.opcode == "call") {
+      called("to_apply", 1);
+    } else {
+      const double own = NumberAfter(instruction.rest, "\"estimated_cycles\"");
+      cycles += own;
+      if (instruction.opcode == "custom-call") {
+        std::string target(Attribute(instruction.rest, "custom_call_target"));
+        std::erase(target, '"');
+        (*custom_calls)[target.substr(0, target.find(','))] += trips * own;
+      }
     }
   }
+  return cycles;
+}
+
+// Of a program without asynchronous ops.
+Schedule Unscheduled(std::string_view final_hlo, double cycles_per_us) {
+  const Module module = ParseModule(final_hlo);
+  Schedule schedule;
+  std::map<std::string, double> custom_calls;
+  const double cycles = EstimatedCycles(module, module.entry, 1, &custom_calls, &schedule.unknown);
   schedule.modelled_ms = schedule.timeline_ms = 1e-3 * cycles / cycles_per_us;
+  for (const auto& [target, of_target] : custom_calls) {
+    schedule.custom_calls.emplace_back(target, 1e-3 * of_target / cycles_per_us);
+  }
   return schedule;
 }
 

@@ -59,8 +59,8 @@ struct Schedule {
 // `dump` is MODULE.schedule.txt, `final_hlo` the text after code generation ("" when there is
 // none): a computation without asynchronous ops is not in the schedule, and counts with what
 // the compiler estimates of each of its instructions. Of a program without any the compiler
-// leaves no dump (""): then all of it counts so, at `cycles_per_us`, and its loops, whose trips
-// are not known, are `unknown`.
+// leaves no dump (""): then all of it counts so, loops with their trips, at `cycles_per_us`; a loop
+// whose trips cannot be told counts once and is `unknown`.
 //
 // Errors: InvalidArgument when the dump holds no schedule, or for a loop whose trips cannot be
 // told: not one that counts up by one from a constant to a constant.

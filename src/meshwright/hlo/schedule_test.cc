@@ -117,17 +117,29 @@ TEST(ScheduleTest, TellsWhatItDoesNotKnow) {
 }
 
 TEST(ScheduleTest, WithoutAsynchronousOpsThereAreEstimatesOnly) {
-  const std::string text = std::string(kFinal) + R"(
+  const std::string text = R"(HloModule m
+
+%body (p: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %k = f32[] custom-call(%p), custom_call_target="tpu_custom_call", backend_config={"estimated_cycles":"30"}
+  ROOT %f = f32[] fusion(%k), kind=kLoop, backend_config={"window_config":{"estimated_cycles":"70"}}
+}
+
 ENTRY %main.2 (p: f32[]) -> f32[] {
-  %w = f32[] while(%p), condition=%c, body=%b
-  ROOT %f = f32[] fusion(%w), backend_config={"window_config":{"estimated_cycles":"500"}}
+  %p.1 = f32[] parameter(0)
+  %w = f32[] while(%p.1), condition=%c, body=%body, backend_config={"known_trip_count":{"n":"4"}}
+  ROOT %g = f32[] fusion(%w), backend_config={"window_config":{"estimated_cycles":"500"}}
 }
 )";
   const auto schedule = ParseSchedule("", text, 2);
   ASSERT_TRUE(schedule.ok()) << schedule.status();
-  EXPECT_DOUBLE_EQ(schedule->modelled_ms, 0.25);
-  EXPECT_THAT(schedule->unknown, ElementsAre("w"));
+  EXPECT_DOUBLE_EQ(schedule->modelled_ms, 1e-3 * (500 + 4 * 100) / 2);
+  EXPECT_THAT(schedule->custom_calls, ElementsAre(Pair("tpu_custom_call", 1e-3 * 120 / 2)));
+  EXPECT_TRUE(schedule->unknown.empty());
   EXPECT_TRUE(schedule->computations.empty());
+  std::string unstated = text;
+  unstated.replace(unstated.find("known_trip_count"), 5, "other");
+  EXPECT_THAT(ParseSchedule("", unstated, 2)->unknown, ElementsAre("w"));
 }
 
 TEST(ScheduleTest, RefusesWhatIsNoSchedule) {

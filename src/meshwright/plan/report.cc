@@ -307,8 +307,9 @@ std::string ToText(const StepPlan& plan) {
   text += CollectivesText(plan) + TransfersText(plan);
   for (const PlannedKernel& kernel : plan.kernels) {
     if (kernel.compiled.schedule && !kernel.compiled.schedule->unknown.empty()) {
-      text += fmt::format("{}: nothing is known of the time of {}, which counts as 0\n",
-                          kernel.name, fmt::join(kernel.compiled.schedule->unknown, ", "));
+      text += fmt::format(
+          "{}: the time of {} is not known: of computations it counts as 0, of loops once\n",
+          kernel.name, fmt::join(kernel.compiled.schedule->unknown, ", "));
     }
   }
   for (const std::string& note : plan.notes) text += note + "\n";
