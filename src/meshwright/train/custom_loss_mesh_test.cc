@@ -112,7 +112,8 @@ TEST_P(CustomLossMeshTest, FrozenParameters) {
   ExpectOneDevicesResults(model, nullptr);
 }
 
-// Sums over the batch's axes, rows that are cut, weights that are, and those that are gathered once an update.
+// Sums over the batch's axes, rows that are cut, weights that are, and those that are gathered once
+// an update.
 INSTANTIATE_TEST_SUITE_P(Layouts, CustomLossMeshTest,
                          ::testing::Values(Layout{"data_context", "data=2,context=2"},
                                            Layout{"once_an_update", "fsdp=4", "update",
