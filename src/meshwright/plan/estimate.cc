@@ -116,6 +116,8 @@ class MemoryWalk {
       return it == last.end() ? int64_t{-1} : it->second;
     };
     const auto take = [&](int result, int operand) {
+      // Zeros to begin with are no buffer yet.
+      if (IsFused(*node.operand(operand).node)) return;
       taken_over.insert(node.result(result));
       extend(node.operand(operand), end_of(node.result(result)));
     };
