@@ -4,6 +4,8 @@
 #include <charconv>
 #include <unordered_map>
 
+#include "meshwright/hlo/module.h"
+
 namespace mw::hlo {
 namespace {
 
@@ -35,22 +37,19 @@ std::string_view TypeOf(std::string_view definition) {
 }
 
 struct Definition {
-  std::string_view text;  // what comes after " = "
+  const Instruction* instruction = nullptr;
   bool in_entry = false;
 };
 
-// Of the instructions, by name.
-std::unordered_map<std::string_view, Definition> Definitions(std::string_view hlo) {
+// The instructions by name; of those of one name the entry's.
+std::unordered_map<std::string_view, Definition> Definitions(const Module& module) {
   std::unordered_map<std::string_view, Definition> definitions;
-  bool in_entry = false;
-  while (!hlo.empty()) {
-    std::string_view line = TakeLine(hlo);
-    if (line.ends_with('{') && !line.starts_with(' ')) in_entry = line.starts_with("ENTRY ");
-    line.remove_prefix(std::min(line.size(), line.find_first_not_of(' ')));
-    if (line.starts_with("ROOT ")) line.remove_prefix(5);
-    const size_t end = line.find(" = ");
-    if (!line.starts_with('%') || end == std::string_view::npos) continue;
-    definitions[line.substr(1, end - 1)] = {line.substr(end + 3), in_entry};
+  for (const auto& [name, computation] : module.computations) {
+    const bool in_entry = name == module.entry;
+    for (const Instruction& instruction : computation) {
+      Definition& known = definitions[instruction.name];
+      if (!known.in_entry) known = {&instruction, in_entry};
+    }
   }
   return definitions;
 }
@@ -65,7 +64,8 @@ absl::StatusOr<std::vector<LiveTensor>> ParseLiveTensors(std::string_view live_r
   }
   live_ranges.remove_prefix(start);
   TakeLine(live_ranges);
-  const auto definitions = Definitions(hlo);
+  const Module module = ParseModule(hlo);
+  const auto definitions = Definitions(module);
   std::vector<LiveTensor> tensors;
   while (!live_ranges.empty()) {
     const std::string_view line = TakeLine(live_ranges);
@@ -76,13 +76,12 @@ absl::StatusOr<std::vector<LiveTensor>> ParseLiveTensors(std::string_view live_r
     tensor.name = name;
     tensor.bytes = Number(bytes, 0);
     if (const auto it = definitions.find(name); it != definitions.end()) {
-      const Definition& definition = it->second;
-      tensor.type = TypeOf(definition.text);
-      tensor.op_name = Between(definition.text, "op_name=\"", "\"");
+      const Instruction& instruction = *it->second.instruction;
+      tensor.type = TypeOf(instruction.type);
+      tensor.op_name = Between(instruction.rest, "op_name=\"", "\"");
       // Those of loops and calls are the program's only by number.
-      if (definition.in_entry) {
-        const auto number = Between(definition.text, " parameter(", ")");
-        tensor.parameter = static_cast<int>(Number(number, -1));
+      if (it->second.in_entry && instruction.opcode == "parameter") {
+        tensor.parameter = static_cast<int>(Number(Between(instruction.rest, "(", ")"), -1));
       }
     }
     if (tensor.bytes > 0) tensors.push_back(std::move(tensor));

@@ -65,6 +65,11 @@ double NumberAfter(std::string_view text, std::string_view key) {
   return value >= int64_t{1} << 60 ? 0 : static_cast<double>(value);
 }
 
+// What the compiler estimates for an instruction of its last text.
+double OwnCycles(const Instruction& instruction) {
+  return NumberAfter(instruction.rest, "\"estimated_cycles\"");
+}
+
 // The name of a computation without what later passes append to it.
 std::string Stem(std::string_view name) {
   constexpr std::string_view kSuffixes[] = {".sunk", ".cloned", ".clone", "_spmd"};
@@ -93,29 +98,13 @@ std::string Stem(std::string_view name) {
 // text, by stem; of several of one stem, the dearest.
 std::map<std::string, double> FinalCycles(std::string_view text) {
   std::map<std::string, double> cycles;
-  std::string name;
-  double sum = 0;
-  const auto close = [&] {
-    if (!name.empty()) {
-      double& known = cycles[Stem(name)];
-      known = std::max(known, sum);
-    }
-    sum = 0;
-  };
-  while (!text.empty()) {
-    const size_t newline = text.find('\n');
-    std::string_view line = text.substr(0, newline);
-    text = newline == std::string_view::npos ? "" : text.substr(newline + 1);
-    if (line.ends_with('{') && (line.starts_with('%') || line.starts_with("ENTRY "))) {
-      close();
-      if (line.starts_with("ENTRY ")) line.remove_prefix(6);
-      if (line.starts_with('%')) line.remove_prefix(1);
-      name = line.substr(0, line.find(' '));
-    } else if (!name.empty()) {
-      sum += NumberAfter(line, "\"estimated_cycles\"");
-    }
+  const Module module = ParseModule(text);
+  for (const auto& [name, computation] : module.computations) {
+    double sum = 0;
+    for (const Instruction& instruction : computation) sum += OwnCycles(instruction);
+    double& known = cycles[Stem(name)];
+    known = std::max(known, sum);
   }
-  close();
   return cycles;
 }
 
@@ -391,7 +380,7 @@ double EstimatedCycles(const Module& module, const std::string& computation, dou
     } else if (instruction.opcode == "call") {
       called("to_apply", 1);
     } else {
-      const double own = NumberAfter(instruction.rest, "\"estimated_cycles\"");
+      const double own = OwnCycles(instruction);
       cycles += own;
       if (instruction.opcode == "custom-call") {
         std::string target(Attribute(instruction.rest, "custom_call_target"));

@@ -5,15 +5,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "meshwright/plan/json_util.h"
+
 namespace mw::plan {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 template <typename T>
 std::optional<T> Optional(const Json& json, const char* key) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "meshwright/plan/json_util.h"
 #include "meshwright/plan/step_plan.h"
 
 namespace mw::plan {
@@ -19,11 +20,6 @@ constexpr double kGib = 1 << 30;
 constexpr double kMib = 1 << 20;
 constexpr size_t kMostTensors = 8;
 constexpr size_t kMostTransfers = 6;
-
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 double Gib(int64_t bytes) { return static_cast<double>(bytes) / kGib; }
 

@@ -10,6 +10,7 @@
 
 #include "meshwright/base/parallel_for.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/plan/json_util.h"
 
 namespace mw::plan {
 namespace {
@@ -79,8 +80,6 @@ std::optional<double> Median(std::vector<double> values) {
 }
 
 bool Fits(const StepPlan& plan) { return plan.fits().value_or(true); }
-
-Json OrNull(const std::optional<double>& value) { return value ? Json(*value) : Json(nullptr); }
 
 std::string Percent(const std::optional<double>& part) {
   return part ? fmt::format("{:.1f} %", 100 * *part) : std::string("-");
