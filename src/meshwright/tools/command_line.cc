@@ -155,7 +155,7 @@ std::string SettingsHelp() {
   const train::TrainConfig defaults;
   std::string text = "Settings (with their defaults):";
   for (const train::ConfigField& field : train::ConfigFields()) {
-    text += fmt::format("\n  {:<36}{}",
+    text += fmt::format("\n  {:<35} {}",
                         fmt::format("{}={}", field.key, train::ConfigValue(defaults, field)),
                         field.doc);
   }

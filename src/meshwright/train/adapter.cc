@@ -164,4 +164,17 @@ absl::StatusOr<std::string> BaseFingerprint(const OpenedModel& opened) {
   return checksum.HexDigest();
 }
 
+absl::Status CheckSameBase(const OpenedModel& opened,
+                           const std::map<std::string, std::string>& metadata,
+                           const std::string& where) {
+  const auto before = metadata.find(kBaseFingerprint);
+  if (!opened.adapter || before == metadata.end()) return absl::OkStatus();
+  MW_ASSIGN_OR_RETURN(const std::string now, BaseFingerprint(opened));
+  if (now == before->second) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format(
+      "the base model {} is not the one that the adapter in {} was trained on (its weights or its "
+      "config.json have changed): give the model that the run began with",
+      opened.base_name, where));
+}
+
 }  // namespace mw::train

@@ -2,6 +2,7 @@
 #ifndef MESHWRIGHT_TRAIN_ADAPTER_H_
 #define MESHWRIGHT_TRAIN_ADAPTER_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,16 @@ TensorReader MergedReader(const OpenedModel& opened, const std::vector<nn::Param
 // Cost: reads at most 1 MiB of each file.
 // Errors: those of reading.
 absl::StatusOr<std::string> BaseFingerprint(const OpenedModel& opened);
+
+// In the metadata of a checkpoint with an adapter: BaseFingerprint of its base model.
+inline constexpr const char* kBaseFingerprint = "base_fingerprint";
+
+// OK when the base model of a checkpoint's adapter is the one that it was trained on, or nothing in
+// `metadata`, the checkpoint's, says which that was.
+// Errors: FailedPrecondition naming both, with `where` the checkpoint is; those of reading.
+absl::Status CheckSameBase(const OpenedModel& opened,
+                           const std::map<std::string, std::string>& metadata,
+                           const std::string& where);
 
 }  // namespace mw::train
 

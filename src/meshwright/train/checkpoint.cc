@@ -308,4 +308,18 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
   return state;
 }
 
+std::map<std::string, std::string> SavedMetadata(const std::string& dir) {
+  std::map<std::string, std::string> metadata;
+  const absl::StatusOr<std::string> text = io::ReadRegularFile(dir + "/" + kStateFile);
+  if (!text.ok()) return metadata;
+  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("metadata") || !json["metadata"].is_object()) {
+    return metadata;
+  }
+  for (const auto& [key, value] : json["metadata"].items()) {
+    if (value.is_string()) metadata[key] = value;
+  }
+  return metadata;
+}
+
 }  // namespace mw::train

@@ -90,6 +90,10 @@ enum class PartialUpdate {
 absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
                                                PartialUpdate partial = PartialUpdate::kContinue);
 
+// What the checkpoint in `dir` has as CheckpointState::metadata, and nothing else of it: nothing is
+// verified, and a checkpoint whose engine_state.json is not that of a checkpoint has none.
+std::map<std::string, std::string> SavedMetadata(const std::string& dir);
+
 }  // namespace mw::train
 
 #endif  // MESHWRIGHT_TRAIN_CHECKPOINT_H_

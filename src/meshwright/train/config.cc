@@ -194,11 +194,12 @@ std::vector<ConfigField> MakeFields() {
                "updates between measurements of --eval-data; -1 or 0 = only before and after"),
       MW_FIELD("tensorboard", tensorboard, "whether event files for TensorBoard are written"),
 
-      MW_FIELD("max_new_tokens", generation.max_new_tokens, "longest sample"),
-      MW_FIELD("temperature", generation.temperature, "of sampling; 0 = greedy"),
-      MW_FIELD("top_k", generation.top_k, "sampling among the k likeliest tokens; 0 = off"),
+      MW_FIELD("max_new_tokens", generation.max_new_tokens, "generate: longest sample"),
+      MW_FIELD("temperature", generation.temperature, "generate: of sampling; 0 = greedy"),
+      MW_FIELD("top_k", generation.top_k,
+               "generate: sampling among the k likeliest tokens; 0 = off"),
       MW_FIELD("top_p", generation.top_p,
-               "sampling among the likeliest tokens of this total probability; 1 = off"),
+               "generate: sampling among the likeliest tokens of this total probability; 1 = off"),
   };
 }
 

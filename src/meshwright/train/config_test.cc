@@ -9,6 +9,9 @@
 
 #include "meshwright/io/file_util.h"
 #include "meshwright/testing/golden.h"
+#include "meshwright/train/mesh_settings.h"
+#include "meshwright/train/open_model.h"
+#include "meshwright/train/step_params.h"
 
 namespace mw::train {
 namespace {
@@ -227,6 +230,26 @@ TEST(ConfigTest, ASettingOfAnotherOptimizerIsAnError) {
       found = found || field.key == std::string(key.key);
     EXPECT_TRUE(found) << key.key;
   }
+}
+
+TEST(ConfigTest, ASettingThatHasNothingToWorkOnIsAnError) {
+  const auto model = OpenModel("random:tiny-llama:1");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto message = [&](const char* trainable) {
+    const auto config =
+        LoadConfig("", {"opt_type=muon", std::string("trainable_parameters=") + trainable});
+    EXPECT_TRUE(config.ok()) << config.status();
+    return std::string(StepParams::Create(*model->model, config->engine).status().message());
+  };
+  EXPECT_EQ(message("*norm*,embed_tokens.*"),
+            "opt_type=muon makes the updates of hidden matrices orthogonal, and "
+            "trainable_parameters=*norm*,embed_tokens.* trains none: use opt_type=adamw, as which "
+            "it would train these");
+  EXPECT_EQ(message("*norm*,*.q_proj.*"), "");
+  MeshSettings mesh;
+  mesh.check_replicas = true;
+  EXPECT_THAT(std::string(mesh.Resolve(1).status().message()),
+              HasSubstr("check_replicas=true compares the copies that several devices hold"));
 }
 
 TEST(ConfigTest, ASettingOfAnotherScheduleOrOfNoSpikesIsAnError) {

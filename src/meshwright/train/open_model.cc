@@ -23,6 +23,7 @@
 #include "meshwright/models/peft_config.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
+#include "meshwright/train/adapter.h"
 #include "meshwright/train/checkpoint.h"
 
 namespace mw::train {
@@ -277,7 +278,9 @@ absl::Status TakeAdapter(const OpenedModel& opened, models::LoraOptions* lora) {
 
 absl::Status VerifyFiles(const OpenedModel& opened) {
   if (opened.adapter && opened.adapter->checkpoint) {
-    MW_RETURN_IF_ERROR(VerifyCheckpoint(opened.adapter->path));
+    const std::string& dir = opened.adapter->path;
+    MW_RETURN_IF_ERROR(VerifyCheckpoint(dir));
+    MW_RETURN_IF_ERROR(CheckSameBase(opened, SavedMetadata(dir), dir));
   }
   return opened.kind == OpenedModel::Kind::kCheckpoint ? VerifyCheckpoint(opened.path)
                                                        : absl::OkStatus();

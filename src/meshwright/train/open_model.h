@@ -68,7 +68,8 @@ absl::Status TakeAdapter(const OpenedModel& opened, models::LoraOptions* lora);
 // compared. Other models, and checkpoints whose manifest was removed, have nothing to be compared
 // with.
 //
-// Errors: DataLoss naming the file and how it differs.
+// Errors: DataLoss naming the file and how it differs; FailedPrecondition where the base model of a
+// checkpoint's adapter is not the one that it was trained on.
 // Cost: each byte of the model is read once.
 absl::Status VerifyFiles(const OpenedModel& opened);
 

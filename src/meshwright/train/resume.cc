@@ -238,18 +238,6 @@ absl::Status NoCheckpoint(const std::string& out, const std::vector<std::string>
 
 }  // namespace
 
-absl::Status CheckSameBase(const OpenedModel& model, const CheckpointState& saved,
-                           const std::string& where) {
-  const auto before = saved.metadata.find(kBaseFingerprint);
-  if (!model.adapter || before == saved.metadata.end()) return absl::OkStatus();
-  MW_ASSIGN_OR_RETURN(const std::string now, BaseFingerprint(model));
-  if (now == before->second) return absl::OkStatus();
-  return absl::FailedPreconditionError(fmt::format(
-      "the base model {} is not the one that the adapter in {} was trained on (its weights or its "
-      "config.json have changed): give the model that the run began with as --model",
-      model.base_name, where));
-}
-
 absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel& asked,
                                       const TrainConfig& asked_config, PartialUpdate partial,
                                       const std::function<void(std::string_view)>& note) {
@@ -279,7 +267,7 @@ absl::StatusOr<SavedRun> OpenSavedRun(const std::string& out, const OpenedModel&
   const bool adapter = io::FileExists(newest + "/" + kAdapterConfigFile);
   MW_ASSIGN_OR_RETURN(saved.model, OpenModel(newest, adapter ? asked.base_name : ""));
   MW_RETURN_IF_ERROR(CheckSameModel(asked.config, saved.model.config, newest));
-  MW_RETURN_IF_ERROR(CheckSameBase(saved.model, saved.state, out));
+  MW_RETURN_IF_ERROR(CheckSameBase(saved.model, saved.state.metadata, out));
   MW_ASSIGN_OR_RETURN(const TrainConfig config, WithAdapter(saved, asked_config, out));
   const auto origin = saved.state.metadata.find("model");
   if (origin != saved.state.metadata.end()) {
@@ -302,13 +290,10 @@ absl::StatusOr<OpenedModel> OpenModelOfRun(const std::string& out) {
     const absl::Status loaded = LoadCheckpoint(found.back().dir).status();
     return absl::IsDataLoss(loaded) ? OfferOlder(loaded, found) : status;
   };
-  MW_ASSIGN_OR_RETURN(const std::string text,
-                      io::ReadRegularFile(found.back().dir + "/" + kStateFile));
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const std::map<std::string, std::string> saved = SavedMetadata(found.back().dir);
   const auto metadata = [&](const char* key) -> std::string {
-    if (!json.is_object() || !json.contains("metadata") || !json["metadata"].is_object()) return "";
-    const auto value = json["metadata"].find(key);
-    return value != json["metadata"].end() && value->is_string() ? *value : "";
+    const auto value = saved.find(key);
+    return value != saved.end() ? value->second : "";
   };
   const std::string name = metadata("model");
   if (name.empty()) {

@@ -15,21 +15,13 @@
 
 namespace mw::train {
 
-// In the metadata of a checkpoint with an adapter: BaseFingerprint of its base model.
-inline constexpr const char* kBaseFingerprint = "base_fingerprint";
-// … and SftOptions::base, where it was given.
+// In the metadata of a checkpoint with an adapter: SftOptions::base, where it was given.
 inline constexpr const char* kBaseOfModel = "base";
 
 struct SavedRun {
   CheckpointState state;
   OpenedModel model;  // the checkpoint's folder
 };
-
-// OK when the base model of a checkpoint's adapter is the one that it was trained on, or nothing
-// says which that was.
-// Errors: FailedPrecondition naming both, with `where` the checkpoint is.
-absl::Status CheckSameBase(const OpenedModel& model, const CheckpointState& saved,
-                           const std::string& where);
 
 // The newest checkpoint of the run in `out`, whole and fit to be continued with the
 // model `asked` and with `config`. `note` hears of folders that were passed over, and of

@@ -111,6 +111,10 @@ TEST_F(SftLoraTest, WhatIsNoContinuationIsRefused) {
   WriteText(base_ + "/model.safetensors", bytes);
   EXPECT_THAT(ErrorOf(Run(4, true)), AllOf(HasSubstr("is not the one that the adapter"),
                                            HasSubstr("give the model that the run began with")));
+  // Nor is the adapter measured, sampled from or merged with it.
+  const auto other = OpenModel(options_.out, base_);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(VerifyFiles(*other).code(), absl::StatusCode::kFailedPrecondition);
   // The same base at another place is.
   CopyTinyModel("tiny-llama", dir_ + "/moved");
   std::filesystem::remove_all(base_);

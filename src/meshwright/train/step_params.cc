@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/train/optimizers/muon.h"
 #include "meshwright/train/trainable_parameters.h"
 
 namespace mw::train {
@@ -23,6 +26,15 @@ absl::StatusOr<StepParams> StepParams::Create(const models::Model& model,
           Excerpt(options.trainable_parameters), params.all[i].name));
     }
     params.trained.push_back(i);
+  }
+  if (options.optimizer.opt_type == "muon" && std::ranges::none_of(params.trained, [&](size_t i) {
+        return IsHiddenMatrix(params.all[i]);
+      })) {
+    return absl::InvalidArgumentError(
+        fmt::format("opt_type=muon makes the updates of hidden matrices orthogonal, and "
+                    "trainable_parameters={} trains none: use opt_type=adamw, as which it would "
+                    "train these",
+                    Excerpt(options.trainable_parameters)));
   }
   return params;
 }

@@ -224,7 +224,7 @@ class Trainer::Impl {
     }
     MW_ASSIGN_OR_RETURN(CheckpointState state, LoadCheckpoint(dir));
     MW_ASSIGN_OR_RETURN(const OpenedModel saved, OpenContinued(dir));
-    MW_RETURN_IF_ERROR(CheckSameBase(saved, state, dir));
+    MW_RETURN_IF_ERROR(CheckSameBase(saved, state.metadata, dir));
     MW_ASSIGN_OR_RETURN(std::vector<HostTensor> params,
                         LoadParams(saved, engine_->params(), config_.engine.weight_dtype));
     std::optional<data::DataIteratorState> position, update_position;
