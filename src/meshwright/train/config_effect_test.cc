@@ -1,5 +1,7 @@
 // Every key of the settings changes something: the programs of a step, the batches, or what a run
 // writes. A key that is not in the table fails the test, and so does one without an effect.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
