@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -134,8 +135,8 @@ TEST_F(GpuPlanTest, OtherKindsAndSeveralMachines) {
     request.target = *target;
     request.name = "sum";
     request.num_partitions = target->num_devices;
-    std::vector<int64_t> devices;
-    for (int64_t d = 0; d < target->num_devices; ++d) devices.push_back(d);
+    std::vector<int64_t> devices(static_cast<size_t>(target->num_devices));
+    std::iota(devices.begin(), devices.end(), 0);
     request.stablehlo = fmt::format(
         R"(module @sum {{ func.func public @main(%a: tensor<1024xf32>) -> tensor<1024xf32> {{
     %e = stablehlo.exponential %a : tensor<1024xf32>
