@@ -28,7 +28,9 @@ class FetchWheels(unittest.TestCase):
     def write_wheel(self, extra_member=None):
         wheel = self.index / FILENAME
         with zipfile.ZipFile(wheel, "w") as archive:
-            archive.writestr("tiny_plugin/plugin.so", "machine code")
+            program = zipfile.ZipInfo("tiny_plugin/plugin.so")
+            program.external_attr = 0o100744 << 16
+            archive.writestr(program, "machine code")
             archive.writestr("tiny_plugin/__init__.py", "raise SystemExit")
             archive.writestr("tiny_plugin/include/deep/api.h", "#define API 1")
             if extra_member:
@@ -41,11 +43,12 @@ class FetchWheels(unittest.TestCase):
             archive.writestr(f"{info}/RECORD", "")
         self.sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
 
-    def write_lock(self, sha256=None, members='["tiny_plugin/*.so", "tiny_plugin/include/*"]', group=""):
+    def write_lock(self, sha256=None, members='["tiny_plugin/*.so", "tiny_plugin/include/*"]', group="",
+                   on_request=False):
         (self.root / "wheels.lock").write_text(
             f'[tiny-plugin]\nversion = "1.0"\nfilename = "{FILENAME}"\n'
             f'sha256 = "{sha256 or self.sha256}"\nmembers = {members}\n'
-            + (f'group = "{group}"\n' if group else ""))
+            + (f'group = "{group}"\n' if group else "") + ("on_request = true\n" if on_request else ""))
 
     def run_script(self, *args, **env):
         return subprocess.run(
@@ -150,6 +153,34 @@ class FetchWheels(unittest.TestCase):
         self.assertFalse(self.deps.exists())
         self.assertEqual(self.run_script().returncode, 0)
         self.assertTrue(self.deps.exists())
+
+    def test_on_request_only(self):
+        self.write_lock(group="gpu", on_request=True)
+        self.assertEqual(self.run_script().returncode, 0)
+        self.assertFalse(self.deps.exists())
+        self.assertEqual(self.run_script("--check").returncode, 0)
+        self.assertEqual(self.run_script("--check", "--with", "gpu").returncode, 1)
+        done = self.run_script("--with", "gpu")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("tiny-plugin/tiny_plugin/plugin.so", self.unpacked())
+        # From now on it is kept at what the lock says.
+        self.write_lock(group="gpu", on_request=True, members='["tiny_plugin/*.so"]')
+        self.assertEqual(self.run_script("--check").returncode, 1)
+        self.assertEqual(self.run_script().returncode, 0)
+        self.assertEqual(self.unpacked(), ["tiny-plugin/.stamp", "tiny-plugin/tiny_plugin/plugin.so"])
+
+    def test_unknown_group_on_request(self):
+        self.write_lock(group="tpu")
+        self.assert_one_error(self.run_script("--with", "tpu"), "no group 'tpu' is fetched on request")
+        self.write_lock(on_request=True)
+        self.assert_one_error(self.run_script(), "is of no group")
+
+    def test_programs_can_be_run(self):
+        self.run_script()
+        plugin = self.deps / "tiny-plugin" / "tiny_plugin" / "plugin.so"
+        api = plugin.parent / "include" / "deep" / "api.h"
+        self.assertTrue(os.access(plugin, os.X_OK))
+        self.assertFalse(api.stat().st_mode & 0o111)
 
     def test_broken_lock_is_one_error(self):
         (self.root / "wheels.lock").write_text("[tiny-plugin]\nversion = ")

@@ -59,6 +59,31 @@ def expect(run, status, text):
         fail(f"{run.args[2:]}: not one error:\n{run.stderr}")
 
 
+def check_gpu(planner):
+    """A plan for GPUs, none of which is there; the plugin is where `./dev setup gpu` was run."""
+    gpu = ["--topology", "h200:8", "batch_size=8", "sharding_fallback=replicate"]
+    run = planner.run(*gpu, "--mesh", "fsdp=8", "--json")
+    if run.returncode == 2 and "./dev setup gpu" in run.stderr:
+        print("a plan for GPUs is not tested: ./dev setup gpu was not run")
+        return
+    if run.returncode != 0:
+        fail(run.stderr)
+    plan = json.loads(run.stdout)
+    if (plan["device_kind"], plan["fits"], plan["modelled_ms_per_step"]) != ("NVIDIA H200", True, None):
+        fail(f"another plan: {run.stdout}")
+    if not plan["estimated_ms_per_step"] > 0 or not 139 < plan["hbm_gib"] < 141:
+        fail(f"another estimate or memory: {run.stdout}")
+    for name, kernel in plan["kernels"].items():
+        if not kernel["census"] or not kernel["live_tensors"] or not kernel["fingerprint"]:
+            fail(f"{name} lacks census, largest tensors or fingerprint: {run.stdout}")
+    expect(planner.run(*gpu, "--mesh", "fsdp=4"), 2, "4 devices")
+    expect(planner.run(*gpu, "--mesh", "fsdp=8", "--compiler-flag", "xla_gpu_nothing=1"), 2,
+           "xla_gpu_nothing")
+    text = planner.run(*gpu, "--mesh", "fsdp=8")
+    if "the compiler says no times for such devices; by estimate" not in text.stdout:
+        fail(f"no estimate: {text.stdout}{text.stderr}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--meshwright", required=True)
@@ -80,8 +105,11 @@ def main():
             fail("a second plan is another one")
         print(f"planned again in {time.monotonic() - start:.1f} s")
 
-        expect(planner.run("--topology", "tpu9:2x2"), 2, "there are cpu, ")
+        expect(planner.run("--topology", "tpu9:2x2"), 2, "there are b200, cpu, ")
         expect(planner.run("--topology", "cpu:0"), 2, "cpu:0")
+        expect(planner.run("--topology", "h200:0"), 2, "'0' is not an integer in 1..4096")
+        expect(planner.run("--topology", "h200:abc"), 2, "'abc' is not an integer in 1..4096")
+        expect(planner.run("--topology", "h200:9"), 2, "a multiple of 8")
         expect(planner.run("--topology", "cpu:2", "--mesh", "data=3"), 2, "3 devices")
         expect(planner.run("--topology", "cpu:2", "--mesh", "data=2", "batch_size=3"), 2, "3")
         expect(planner.run("--topology", "cpu:1", "--entry", "call"), 2, "there are calls")
@@ -100,7 +128,11 @@ def main():
         (lonely / "meshwright").chmod(0o755)
         planner.program = str(lonely / "meshwright")
         expect(planner.run("--topology", "tpu7x:2x2x1", MW_PLUGIN_PATH=str(lonely)), 2, "tpu")
+        expect(planner.run("--topology", "h200:8", MW_PLUGIN_PATH=str(lonely)), 2,
+               "./dev setup gpu")
         planner.program = args.meshwright
+
+        check_gpu(planner)
 
         # A compiler that is killed is an error, and leaves nothing that is taken for a result.
         words = ["--topology", "cpu:2", "--mesh", "data=2", "max_target_length=64"]

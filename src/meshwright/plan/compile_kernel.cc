@@ -22,6 +22,7 @@
 #include "meshwright/hlo/collectives.h"
 #include "meshwright/io/checksum.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/plan/cuda_tools.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/executable_cache.h"
 #include "meshwright/runtime/topology.h"
@@ -43,13 +44,27 @@ constexpr const char* kResultFile = "result.json";
 constexpr const char* kLogFile = "log.txt";
 
 Json RequestJson(const KernelRequest& request) {
-  return {{"format", kFormat},
-          {"topology", request.target.topology},
-          {"plugin", request.target.plugin},
-          {"num_devices", request.target.num_devices},
-          {"clock_mhz", request.target.clock_mhz},
-          {"num_partitions", request.num_partitions},
-          {"compiler_flags", request.compiler_flags}};
+  Json json = {{"format", kFormat},
+               {"topology", request.target.topology},
+               {"plugin", request.target.plugin},
+               {"num_devices", request.target.num_devices},
+               {"clock_mhz", request.target.clock_mhz},
+               {"num_partitions", request.num_partitions},
+               {"compiler_flags", request.compiler_flags}};
+  if (request.target.plugin == "gpu") {
+    json["arrangement"] = request.target.arrangement;
+    json["target_config"] = request.target.target_config;
+  }
+  return json;
+}
+
+// The devices of `target`, as its plugin names and takes them.
+absl::StatusOr<runtime::Topology> TopologyOf(const Target& target, const runtime::Plugin* plugin) {
+  runtime::NamedValues options;
+  if (target.plugin == "gpu") {
+    options = {{"topology", target.arrangement}, {"target_config", target.target_config}};
+  }
+  return runtime::Topology::Create(plugin, target.topology, options);
 }
 
 // The text of the one file of `folder` whose name ends so; "" without one.
@@ -122,6 +137,10 @@ absl::StatusOr<KernelPlan> Compile(const KernelRequest& request, const std::stri
   if (request.target.has_schedule()) {
     options.env_option_overrides["xla_dump_latency_hiding_schedule"] = true;
   }
+  if (request.target.plugin == "gpu") {
+    MW_ASSIGN_OR_RETURN(options.env_option_overrides["xla_gpu_cuda_data_dir"],
+                        FindCudaTools(plugin->path()));
+  }
   for (const auto& [name, value] : request.compiler_flags) {
     options.env_option_overrides[name] = value;
   }
@@ -139,8 +158,7 @@ absl::StatusOr<KernelPlan> Compile(const KernelRequest& request, const std::stri
     status = compiled.status();
     if (compiled.ok()) loaded.emplace(*std::move(compiled));
   } else {
-    MW_ASSIGN_OR_RETURN(const runtime::Topology topology,
-                        runtime::Topology::Create(plugin, request.target.topology));
+    MW_ASSIGN_OR_RETURN(const runtime::Topology topology, TopologyOf(request.target, plugin));
     auto compiled = topology.Compile(request.stablehlo, options);
     status = compiled.status();
     if (compiled.ok()) ahead.emplace(*std::move(compiled));
@@ -197,6 +215,8 @@ absl::StatusOr<KernelRequest> ReadRequest(const std::string& folder) {
     request.target.plugin = json.at("plugin");
     request.target.num_devices = json.at("num_devices");
     request.target.clock_mhz = json.at("clock_mhz");
+    request.target.arrangement = json.value("arrangement", "");
+    request.target.target_config = json.value("target_config", "");
     request.num_partitions = json.at("num_partitions");
     request.compiler_flags = json.at("compiler_flags").get<std::map<std::string, std::string>>();
   } catch (const Json::exception& error) {
@@ -254,7 +274,9 @@ absl::StatusOr<Json> DescribeTarget(const Target& target) {
                {"device_kind", "cpu"},
                {"num_devices", target.num_devices}};
   if (target.plugin == "cpu") return json;
-  const auto topology = runtime::Topology::Create(plugin, target.topology);
+  // Before anything is compiled.
+  if (target.plugin == "gpu") MW_RETURN_IF_ERROR(FindCudaTools(plugin->path()).status());
+  const auto topology = TopologyOf(target, plugin);
   if (!topology.ok()) {
     return absl::InvalidArgumentError(fmt::format("--topology '{}': {}", target.topology,
                                                   std::string(topology.status().message())));

@@ -17,10 +17,8 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-// What of the peak a product of large matrices reaches on TPUs, by their compiler's own account.
-constexpr double kProductEfficiency = 0.6;
-
-// The same of attention, whose pace vector units set; see docs/kernels.md.
+// What of the peak the kernel for attention reaches, whose pace vector units set; see
+// docs/kernels.md.
 constexpr double kAttentionEfficiency = 0.2;
 
 bool IsCollective(const Node& node) { return node.attrs().Has("group_size"); }
@@ -226,8 +224,9 @@ class TimeWalk {
         flops *= static_cast<double>(node.operand(0).dims()[static_cast<size_t>(d)]);
       }
       cost->flops += flops;
-      const double at_peak =
-          target_.peak_tflops > 0 ? flops / (target_.peak_tflops * kProductEfficiency * 1e9) : 0;
+      const double at_peak = target_.peak_tflops > 0
+                                 ? flops / (target_.peak_tflops * target_.product_efficiency * 1e9)
+                                 : 0;
       cost->compute_ms += std::max(at_peak, MemoryMs(bytes));
     } else if (node.op_name() == "attention" || node.op_name() == "attention_grad") {
       // Causal, so of half the pairs of tokens; two products of each forward, five backward.

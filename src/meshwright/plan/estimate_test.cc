@@ -34,14 +34,15 @@ Target FastTarget() {
   return target;
 }
 
-Estimate Of(const std::function<std::vector<Value>(Graph&, Value x)>& build) {
+Estimate Of(const std::function<std::vector<Value>(Graph&, Value x)>& build,
+            const Target& target = FastTarget()) {
   compile::Program program;
   auto graph = std::make_shared<Graph>();
   const Value x = graph->AddParameter(TensorType(DType::kF32, {kN, kN}), "x");
   graph->SetOutputs(build(*graph, x));
   graph->Verify();
   program.graph = graph;
-  return EstimateProgram(program, FastTarget());
+  return EstimateProgram(program, target);
 }
 
 TEST(EstimateTest, ElementwiseOpsAreNoBuffers) {
@@ -69,6 +70,16 @@ TEST(EstimateTest, ProductsAreBuffersUntilTheirLastUse) {
     return std::vector<Value>{ops::ReduceSum(ops::Add(c, ops::Exp(a)), {0, 1})};
   });
   EXPECT_EQ(kept.working_bytes, 3 * kBytes);
+}
+
+TEST(EstimateTest, ProductsReachAPartOfThePeak) {
+  const auto product = [](Graph&, Value x) {
+    return std::vector<Value>{ops::ReduceSum(ops::Einsum("ij,jk->ik", x, x), {0, 1})};
+  };
+  Target target = FastTarget();
+  target.product_efficiency = 0.25;
+  EXPECT_NEAR(Of(product, target).compute_ms, 4 * 2e-9 * kN * kN * kN, 1e-8);
+  EXPECT_LT(Of(product).compute_ms, Of(product, target).compute_ms / 2);
 }
 
 TEST(EstimateTest, AProductThatIsOnlyCastIsStoredCast) {

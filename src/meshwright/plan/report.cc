@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/plan/json_util.h"
 #include "meshwright/plan/step_plan.h"
 
@@ -20,6 +21,7 @@ constexpr double kGib = 1 << 30;
 constexpr double kMib = 1 << 20;
 constexpr size_t kMostTensors = 8;
 constexpr size_t kMostTransfers = 6;
+constexpr size_t kLongestName = 60;  // of a tensor; one that is made of many has all their names
 
 double Gib(int64_t bytes) { return static_cast<double>(bytes) / kGib; }
 
@@ -210,7 +212,7 @@ std::string TensorsText(const PlannedKernel& kernel) {
   std::string text = fmt::format("largest tensors at the peak of {}\n", kernel.name);
   for (size_t i = 0; i < std::min(tensors.size(), kMostTensors); ++i) {
     text += fmt::format("  {:>10.1f} MiB  {:<26}{}\n", static_cast<double>(tensors[i].bytes) / kMib,
-                        tensors[i].type, TensorName(kernel, tensors[i]));
+                        tensors[i].type, Abridged(TensorName(kernel, tensors[i]), kLongestName));
   }
   return text;
 }
@@ -263,6 +265,7 @@ Json ToJson(const StepPlan& plan) {
       {"modelled_ms_per_step", OrNull(plan.modelled_ms())},
       {"exposed_ms_per_step", OrNull(plan.exposed_ms())},
       {"timeline_ms_per_step", OrNull(plan.timeline_ms())},
+      {"estimated_ms_per_step", OrNull(plan.estimated_ms())},
       {"custom_call_ms_per_step", OrNull(plan.custom_call_ms())},
       {"sent_bytes_per_step", OrNull(plan.sent_bytes())},
       {"tokens_per_step", plan.tokens_per_step},
@@ -299,6 +302,10 @@ std::string ToText(const StepPlan& plan) {
   if (const auto mfu = plan.mfu()) {
     text += fmt::format("MFU {:.1f} % of {:.0f} TFLOP/s a device\n", *mfu * 100,
                         plan.target.peak_tflops);
+  }
+  if (const auto ms = plan.estimated_ms(); ms && !plan.target.has_schedule()) {
+    text += fmt::format(
+        "the compiler says no times for such devices; by estimate a step takes {:.3g} ms\n", *ms);
   }
   text += CollectivesText(plan) + TransfersText(plan);
   for (const PlannedKernel& kernel : plan.kernels) {

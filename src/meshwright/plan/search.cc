@@ -182,9 +182,9 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
     }
     result.ranked.push_back(std::move(legal[i]));
   }
-  std::ranges::stable_sort(result.ranked, {}, [](const Candidate& c) {
-    return std::tuple(!Fits(*c.plan), c.plan->modelled_ms().value_or(0),
-                      c.plan->device_peak_bytes());
+  std::ranges::stable_sort(result.ranked, {}, [&](const Candidate& c) {
+    const double ms = target.has_schedule() ? c.plan->modelled_ms().value_or(0) : c.estimate.ms;
+    return std::tuple(!Fits(*c.plan), ms, c.plan->device_peak_bytes());
   });
   if (!memory_errors.empty()) {
     result.worst_memory_error = *std::ranges::max_element(memory_errors);

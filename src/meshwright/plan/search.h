@@ -22,8 +22,8 @@ struct Candidate {
 };
 
 struct SearchResult {
-  // Those that were compiled: first the ones that fit, by modelled time (by memory on a target
-  // without times), then the others.
+  // Those that were compiled: first the ones that fit, by modelled time (on a target without a
+  // schedule by estimate, without known rates by memory), then the others.
   std::vector<Candidate> ranked;
   // By estimate, those that were not.
   std::vector<Candidate> others;

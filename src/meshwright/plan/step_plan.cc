@@ -240,6 +240,16 @@ std::optional<double> StepPlan::timeline_ms() const {
   return SumOf(*this, [](const hlo::Schedule& s) { return s.timeline_ms; });
 }
 
+std::optional<double> StepPlan::estimated_ms() const {
+  if (target.peak_tflops == 0) return std::nullopt;
+  double sum = 0;
+  for (const PlannedKernel& kernel : kernels) {
+    if (!kernel.estimate) return std::nullopt;
+    sum += static_cast<double>(kernel.count) * kernel.estimate->ms;
+  }
+  return sum;
+}
+
 std::optional<double> StepPlan::custom_call_ms() const {
   return SumOf(*this, [](const hlo::Schedule& s) {
     double ms = 0;

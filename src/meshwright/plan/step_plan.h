@@ -68,6 +68,9 @@ struct StepPlan {
   std::optional<double> modelled_ms() const;
   std::optional<double> exposed_ms() const;
   std::optional<double> timeline_ms() const;
+  // By our own estimate of all kernels, see EstimateProgram; nullopt where the target's rates are
+  // not known or XLA places the collectives.
+  std::optional<double> estimated_ms() const;
   // Of modelled_ms: calls of kernels that are not XLA's.
   std::optional<double> custom_call_ms() const;
   // Model FLOPs utilization at modelled_ms; nullopt without a peak.

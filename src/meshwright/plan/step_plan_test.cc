@@ -219,6 +219,18 @@ TEST_F(StepPlanTest, SearchRanksWhatIsCompiled) {
   EXPECT_GT(result->num_illegal, 0);  // the vocabulary of 131 is not cut
   EXPECT_LT(*result->median_memory_error, 0.5);
   EXPECT_EQ(result->median_time_error, std::nullopt);  // a CPU has no schedule
+  // Of devices with known rates but no schedule the fastest by estimate comes first.
+  Target with_rates = target;
+  with_rates.peak_tflops = with_rates.hbm_gbps = with_rates.link_gbps = 1;
+  options.num_compiled = 3;
+  const auto by_estimate = Search(*model_.model, config, with_rates, compiler_, options);
+  ASSERT_TRUE(by_estimate.ok()) << by_estimate.status();
+  ASSERT_EQ(by_estimate->ranked.size(), 3u);
+  EXPECT_LE(by_estimate->ranked[0].estimate.ms, by_estimate->ranked[1].estimate.ms);
+  EXPECT_LT(by_estimate->ranked[0].estimate.ms, by_estimate->ranked[2].estimate.ms);
+  EXPECT_GT(by_estimate->ranked[0].plan->device_peak_bytes(),
+            by_estimate->ranked[2].plan->device_peak_bytes());
+  options.num_compiled = 2;
   // Where none should fit the smallest are compiled all the same.
   Target small = target;
   small.hbm_bytes = 1000;

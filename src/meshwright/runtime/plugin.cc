@@ -133,8 +133,7 @@ absl::StatusOr<const Plugin*> Plugin::Load(std::string_view name_or_path) {
           ? std::string("no folder was searched: MW_PLUGIN_PATH is empty and no folder above the "
                         "binary has a .deps")
           : fmt::format("there is none in {}", fmt::join(searched, ", ")),
-      // Set-up fetches no plugin for GPUs.
-      name == "gpu" ? "" : " (./dev setup makes one, .deps)"));
+      name == "gpu" ? " (./dev setup gpu makes one, .deps)" : " (./dev setup makes one, .deps)"));
 }
 
 absl::StatusOr<const Plugin*> Plugin::LoadFile(std::string_view name, const std::string& path) {

@@ -76,7 +76,7 @@ class PlanCommand : public Command {
     model_.Define(app, /*required=*/false,
                   "a preset's name, or what other commands take; weights are not read");
     app.add_option("--topology", topology_,
-                   "the devices, e.g. tpu7x:2x2x1 (4 chips of 2 devices), v6e:8x8, cpu:8")
+                   "the devices, e.g. tpu7x:2x2x1 (4 chips of 2 devices), v6e:8x8, h200:8, cpu:8")
         ->option_text("KIND:SIZE");
     app.add_option("--hbm-gib", hbm_gib_, "memory of a device, where it is not the known one")
         ->option_text("X");
