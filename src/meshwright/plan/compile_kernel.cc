@@ -8,12 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <utility>
 #include <vector>
 
@@ -78,14 +79,19 @@ std::string DumpedText(const std::string& folder, std::string_view suffix) {
   return "";
 }
 
-// "1.50G" as the compilers write sizes; 0 for anything else.
-int64_t BytesOf(const std::string& number, const std::string& unit) {
-  double bytes = std::strtod(number.c_str(), nullptr);
-  for (const char* known : {"", "K", "M", "G", "T"}) {
-    if (unit == known) return static_cast<int64_t>(bytes);
-    bytes *= 1024;
+// Takes "1.50G", as the compilers write sizes, off the front of `text`.
+std::optional<int64_t> TakeBytes(std::string_view& text) {
+  double bytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  const size_t unit =
+      text.empty() ? std::string_view::npos : std::string_view("KMGT").find(text[0]);
+  if (unit != std::string_view::npos) {
+    text.remove_prefix(1);
+    bytes *= std::exp2(10.0 * static_cast<double>(unit + 1));
   }
-  return 0;
+  return static_cast<int64_t>(bytes);
 }
 
 // As it is where it is text, else in hexadecimal.
@@ -117,12 +123,20 @@ std::optional<DoesNotFit> ReadDoesNotFit(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kResourceExhausted) return std::nullopt;
   DoesNotFit result;
   result.message = Abridged(std::string(status.message()), 2000);
-  static const std::regex* const sizes =
-      new std::regex(R"(Used ([0-9.]+)([KMGT]?) of ([0-9.]+)([KMGT]?) hbm)");
-  std::smatch match;
-  if (std::regex_search(result.message, match, *sizes)) {
-    result.needed_bytes = BytesOf(match[1], match[2]);
-    result.capacity_bytes = BytesOf(match[3], match[4]);
+  // "Used 120.5G of 94.7G hbm."
+  std::string_view rest = result.message;
+  const auto skip = [&](std::string_view text) {
+    const size_t at = rest.find(text);
+    rest = at == std::string_view::npos ? "" : rest.substr(at + text.size());
+  };
+  skip("Used ");
+  const std::optional<int64_t> needed = TakeBytes(rest);
+  const bool of = rest.starts_with(" of ");
+  skip(" of ");
+  const std::optional<int64_t> capacity = TakeBytes(rest);
+  if (of && needed && capacity && rest.starts_with(" hbm")) {
+    result.needed_bytes = *needed;
+    result.capacity_bytes = *capacity;
   }
   return result;
 }

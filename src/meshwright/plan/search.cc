@@ -85,10 +85,27 @@ std::string Percent(const std::optional<double>& part) {
   return part ? fmt::format("{:.1f} %", 100 * *part) : std::string("-");
 }
 
+std::string SettingsText(const Candidate& candidate) {
+  return candidate.change.empty() ? "(as asked)" : ToString(candidate.change);
+}
+
 // 0 is not known.
 std::string EstimatedMs(const Candidate& candidate) {
   return candidate.estimate.ms > 0 ? fmt::format("{:.1f}", candidate.estimate.ms)
                                    : std::string("-");
+}
+
+// What of the change is not so in the settings anyway: what to add to them.
+Change Added(const Change& change, const train::TrainConfig& config) {
+  Change added;
+  for (const auto& [key, value] : change) {
+    for (const train::ConfigField& field : train::ConfigFields()) {
+      if (field.key == key && train::ConfigValue(config, field) != value) {
+        added.emplace_back(key, value);
+      }
+    }
+  }
+  return added;
 }
 
 Json CandidateJson(const Candidate& candidate) {
@@ -115,13 +132,13 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
     const auto i = static_cast<size_t>(index);
     absl::StatusOr<StepEstimate> estimate = absl::UnknownError("");
     if (const auto changed = Changed(config, changes[i], target); changed.ok()) {
-      estimate = EstimateStep(model, *changed, target, options.plan.entry);
+      estimate = EstimateStep(model, *changed, target, options.plan);
     } else {
       estimate = changed.status();
     }
     const std::lock_guard<std::mutex> lock(mutex);
     if (estimate.ok()) {
-      legal.push_back({changes[i], *estimate, std::nullopt});
+      legal.push_back({Added(changes[i], config), *estimate, std::nullopt});
     } else {
       ++result.num_illegal;
       last_reason = estimate.status();
@@ -162,6 +179,8 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
   if (num_chosen == 0) {
     for (size_t k = 0; k < std::min(want, by_memory.size()); ++k) chosen[by_memory[k]] = true;
   }
+  PlanOptions quick = options.plan;
+  quick.without_first = true;
   std::vector<double> memory_errors, time_errors;
   for (size_t i = 0; i < legal.size(); ++i) {
     if (!chosen[i]) {
@@ -170,7 +189,7 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
     }
     if (options.note) options.note(fmt::format("compiling {}", ToString(legal[i].change)));
     MW_ASSIGN_OR_RETURN(const train::TrainConfig changed, Changed(config, legal[i].change, target));
-    MW_ASSIGN_OR_RETURN(legal[i].plan, PlanStep(model, changed, target, compiler, options.plan));
+    MW_ASSIGN_OR_RETURN(legal[i].plan, PlanStep(model, changed, target, compiler, quick));
     const StepPlan& plan = *legal[i].plan;
     if (plan.compiled()) {
       memory_errors.push_back(std::abs(static_cast<double>(legal[i].estimate.device_peak_bytes) /
@@ -186,6 +205,10 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
     const double ms = target.has_schedule() ? c.plan->modelled_ms().value_or(0) : c.estimate.ms;
     return std::tuple(!Fits(*c.plan), ms, c.plan->device_peak_bytes());
   });
+  // What will be used is known to the end.
+  Candidate& best = result.ranked.front();
+  MW_ASSIGN_OR_RETURN(const train::TrainConfig changed, Changed(config, best.change, target));
+  MW_ASSIGN_OR_RETURN(best.plan, PlanStep(model, changed, target, compiler, options.plan));
   if (!memory_errors.empty()) {
     result.worst_memory_error = *std::ranges::max_element(memory_errors);
   }
@@ -219,7 +242,7 @@ std::string ToText(const SearchResult& result) {
     text +=
         fmt::format(fmt::runtime(kRow), c.plan->compiled() ? gib(c.plan->device_peak_bytes()) : "-",
                     ms ? fmt::format("{:.1f}", *ms) : "-", gib(c.estimate.device_peak_bytes),
-                    EstimatedMs(c), ToString(c.change), Fits(*c.plan) ? "" : "  DOES NOT FIT");
+                    EstimatedMs(c), SettingsText(c), Fits(*c.plan) ? "" : "  DOES NOT FIT");
   }
   text += fmt::format(
       "estimates were off by {} of the memory in the median, {} at worst, and by {} of the time\n",
@@ -230,7 +253,7 @@ std::string ToText(const SearchResult& result) {
   for (size_t i = 0; i < std::min(result.others.size(), kMostOthers); ++i) {
     const Candidate& c = result.others[i];
     text += fmt::format(fmt::runtime(kRow), "", "", gib(c.estimate.device_peak_bytes),
-                        EstimatedMs(c), ToString(c.change), "");
+                        EstimatedMs(c), SettingsText(c), "");
   }
   return text;
 }

@@ -16,7 +16,7 @@
 namespace mw::plan {
 
 struct Candidate {
-  Change change;
+  Change change;  // of the settings asked for; what is so anyway is left out
   StepEstimate estimate;
   std::optional<StepPlan> plan;  // of those that were compiled
 };
@@ -45,7 +45,8 @@ struct SearchOptions {
 // Meshes of data, fsdp and tensor with the target's number of devices, the rule sets for them,
 // when weights are gathered and gradients reduced, Zero-1, and recomputation or none: all that are
 // legal for the model and the batch are estimated; of those that should fit, the fastest and the
-// smallest are compiled; the smallest alone where none should.
+// smallest are compiled (PlanOptions::without_first, but for the best of them); the smallest alone
+// where none should.
 //
 // Errors: InvalidArgument when nothing is legal, with the last reason.
 absl::StatusOr<SearchResult> Search(const models::Model& model, const train::TrainConfig& config,

@@ -40,7 +40,7 @@ struct BuiltKernel {
 
 absl::StatusOr<std::vector<BuiltKernel>> BuildKernels(const models::Model& model,
                                                       const train::TrainConfig& config,
-                                                      EntryPoint entry) {
+                                                      EntryPoint entry, bool without_first) {
   const train::BatchShape shape{config.data.batch_size, config.data.max_target_length};
   const int64_t micro_batches = config.gradient_accumulation_steps;
   std::vector<BuiltKernel> kernels;
@@ -63,10 +63,11 @@ absl::StatusOr<std::vector<BuiltKernel>> BuildKernels(const models::Model& model
     MW_RETURN_IF_ERROR(
         add(train::BuildBatchedKernel(model, config.engine, shape, micro_batches), 1));
   } else {
-    MW_RETURN_IF_ERROR(add(train::BuildFirstKernel(model, config.engine, shape), 1));
+    const bool first = micro_batches == 1 || !without_first;
+    if (first) MW_RETURN_IF_ERROR(add(train::BuildFirstKernel(model, config.engine, shape), 1));
     if (micro_batches > 1) {
-      MW_RETURN_IF_ERROR(
-          add(train::BuildAccumKernel(model, config.engine, shape), micro_batches - 1));
+      MW_RETURN_IF_ERROR(add(train::BuildAccumKernel(model, config.engine, shape),
+                             micro_batches - (first ? 1 : 0)));
     }
   }
   MW_RETURN_IF_ERROR(add(train::BuildUpdateKernel(model, config.engine), 1));
@@ -161,8 +162,7 @@ struct BuiltStep {
 };
 
 absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::TrainConfig& config,
-                                    const Target& target, EntryPoint entry,
-                                    bool declare_kernel_costs = true) {
+                                    const Target& target, const PlanOptions& options) {
   const Mesh& mesh = config.engine.mesh.partition.mesh;
   if (mesh.num_devices() != target.num_devices) {
     return absl::InvalidArgumentError(
@@ -178,8 +178,9 @@ absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::Tra
   train::TrainConfig located = config;
   located.engine.mesh.partition.locations = true;
   located.engine.target.platform = target.plugin;
-  located.engine.target.declare_kernel_costs = declare_kernel_costs;
-  MW_ASSIGN_OR_RETURN(step.kernels, BuildKernels(model, located, entry));
+  located.engine.target.declare_kernel_costs = options.declare_kernel_costs;
+  MW_ASSIGN_OR_RETURN(step.kernels,
+                      BuildKernels(model, located, options.entry, options.without_first));
   MW_ASSIGN_OR_RETURN(step.params, train::StepParams::Create(model, config.engine));
   return step;
 }
@@ -188,8 +189,8 @@ absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::Tra
 
 absl::StatusOr<StepEstimate> EstimateStep(const models::Model& model,
                                           const train::TrainConfig& config, const Target& target,
-                                          EntryPoint entry) {
-  MW_ASSIGN_OR_RETURN(const BuiltStep step, BuildStep(model, config, target, entry));
+                                          const PlanOptions& options) {
+  MW_ASSIGN_OR_RETURN(const BuiltStep step, BuildStep(model, config, target, options));
   const Accountant accountant(step.kernels, step.params, train::BatchTensors(config.engine));
   StepEstimate estimate;
   for (const BuiltKernel& kernel : step.kernels) {
@@ -281,8 +282,7 @@ std::optional<int64_t> StepPlan::sent_bytes() const {
 absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::TrainConfig& config,
                                   const Target& target, const KernelCompiler& compiler,
                                   const PlanOptions& options) {
-  MW_ASSIGN_OR_RETURN(const BuiltStep step, BuildStep(model, config, target, options.entry,
-                                                      options.declare_kernel_costs));
+  MW_ASSIGN_OR_RETURN(const BuiltStep step, BuildStep(model, config, target, options));
   const std::vector<BuiltKernel>& built = step.kernels;
   const train::EngineOptions& engine = config.engine;
   const Mesh& mesh = engine.mesh.partition.mesh;

@@ -91,6 +91,9 @@ struct PlanOptions {
   EntryPoint entry = EntryPoint::kCalls;
   // See ops::Target.
   bool declare_kernel_costs = true;
+  // With several micro-batches first_kernel is not compiled, and the first one is taken to be like
+  // the others: a third of the work less for figures that are hardly others.
+  bool without_first = false;
   int jobs = 2;  // programs that are compiled at a time
 };
 
@@ -111,7 +114,7 @@ struct StepEstimate {
 // Errors: InvalidArgument as of PlanStep, and with shard_mode=auto.
 absl::StatusOr<StepEstimate> EstimateStep(const models::Model& model,
                                           const train::TrainConfig& config, const Target& target,
-                                          EntryPoint entry);
+                                          const PlanOptions& options);
 
 // The plan as an object; docs/plan.md describes it.
 nlohmann::ordered_json ToJson(const StepPlan& plan);

@@ -204,7 +204,7 @@ TEST_F(StepPlanTest, SuggestsWhatIsSmaller) {
 }
 
 TEST_F(StepPlanTest, SearchRanksWhatIsCompiled) {
-  ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2"}).ok());
+  ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2", "gradient_accumulation_steps=3"}).ok());
   const Target target = *FindTarget("cpu:2", compiler_);
   train::TrainConfig config = config_;
   config.mesh.mesh.clear();
@@ -215,6 +215,16 @@ TEST_F(StepPlanTest, SearchRanksWhatIsCompiled) {
   ASSERT_EQ(result->ranked.size(), 2u);
   EXPECT_LE(result->ranked[0].plan->device_peak_bytes(),
             result->ranked[1].plan->device_peak_bytes());
+  // The best one is compiled whole; of the others the first micro-batch is taken to be as the rest.
+  EXPECT_THAT(result->ranked[0].plan->kernels, ::testing::SizeIs(3));
+  ASSERT_THAT(result->ranked[1].plan->kernels, ::testing::SizeIs(2));
+  EXPECT_EQ(result->ranked[1].plan->kernels[0].name, "accum_kernel");
+  EXPECT_EQ(result->ranked[1].plan->kernels[0].count, 3);
+  // What is so anyway is not said.
+  for (const Candidate& c : result->ranked) {
+    EXPECT_THAT(ToString(c.change), HasSubstr("mesh="));
+    EXPECT_THAT(ToString(c.change), ::testing::Not(HasSubstr("custom_mesh_and_rule=default")));
+  }
   EXPECT_FALSE(result->others.empty());
   EXPECT_GT(result->num_illegal, 0);  // the vocabulary of 131 is not cut
   EXPECT_LT(*result->median_memory_error, 0.5);

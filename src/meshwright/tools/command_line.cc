@@ -233,7 +233,10 @@ std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
   if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr) {
     if (what.starts_with("Could not convert: ")) {
       const size_t equals = what.find(" = ");
-      return fmt::format("{} takes a whole number, not '{}'", after(": ").substr(0, equals - 19),
+      const std::string name = after(": ").substr(0, equals - 19);
+      const CLI::Option* option = command.get_option_no_throw(name);
+      const bool whole = option == nullptr || option->get_type_name() != "FLOAT";
+      return fmt::format("{} takes a {}, not '{}'", name, whole ? "whole number" : "number",
                          Excerpt(after(" = ")));
     }
     return fmt::format("{} takes no value", what.substr(0, what.find(':')));

@@ -60,6 +60,11 @@ TEST_F(CommandLineTest, UsageErrorsAreSentences) {
   const auto error = [](std::vector<std::string> args) { return Lines(Invoke(args).err).back(); };
   EXPECT_EQ(error({"generate", "--model", "m", "--num-samples", "abc"}),
             "error: --num-samples takes a whole number, not 'abc'");
+  EXPECT_EQ(error({"plan", "--model", "m", "--hbm-gib", "abc"}),
+            "error: --hbm-gib takes a number, not 'abc'");
+  EXPECT_EQ(error({"plan", "--compare", "a", "b", "steps=3"}),
+            "error: --compare reads two plans and takes neither settings nor other flags than "
+            "--json");
   EXPECT_EQ(error({"generate", "--model"}), "error: --model needs a value");
   EXPECT_EQ(error({"generate", "--model", "a", "--model", "b"}),
             "error: --model is given more than once");

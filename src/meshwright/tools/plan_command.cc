@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "meshwright/base/excerpt.h"
@@ -96,8 +97,7 @@ class PlanCommand : public Command {
         ->option_text("FILE");
     app.add_option("--compare", compare_,
                    "two files that --json printed: how their memory, time and collectives differ")
-        ->option_text("A B")
-        ->expected(2);
+        ->option_text("A B");
     AddKernelCostsFlag(app, kernel_costs_);
     AddLossFlag(app, loss_);
   }
@@ -105,7 +105,7 @@ class PlanCommand : public Command {
   std::vector<std::string> Settings() const override { return LossSetting(loss_); }
 
   absl::Status Run(const CommandContext& context) override {
-    if (!compare_.empty()) return RunCompare(context);
+    if (!compare_.first.empty()) return RunCompare(context);
     if (model_.model.empty() || topology_.empty()) {
       return absl::InvalidArgumentError(
           "plan needs --model and --topology, or --compare with two plans");
@@ -178,11 +178,13 @@ class PlanCommand : public Command {
   }
 
   absl::Status RunCompare(const CommandContext& context) const {
-    if (!model_.model.empty() || !topology_.empty() || !html_.empty() || suggest_ || search_) {
-      return absl::InvalidArgumentError("--compare reads two plans and takes no other flag");
+    if (!model_.model.empty() || !topology_.empty() || !html_.empty() || suggest_ || search_ ||
+        !context.flags.settings.empty()) {
+      return absl::InvalidArgumentError(
+          "--compare reads two plans and takes neither settings nor other flags than --json");
     }
-    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json a, ReadPlan(compare_[0]));
-    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json b, ReadPlan(compare_[1]));
+    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json a, ReadPlan(compare_.first));
+    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json b, ReadPlan(compare_.second));
     MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json comparison, plan::Compare(a, b));
     if (context.flags.json) {
       Print("{}\n", comparison.dump());
@@ -247,7 +249,7 @@ class PlanCommand : public Command {
   bool search_ = false;
   std::optional<int> num_compiled_;
   std::string html_;
-  std::vector<std::string> compare_;
+  std::pair<std::string, std::string> compare_;
   std::string loss_;
   std::string kernel_costs_ = "declared";
 };
