@@ -187,9 +187,10 @@ TEST(DataIteratorTest, WithoutShuffleAndPackingTheOrderIsThatOfTheFile) {
 // The rows come in one order, whatever the size of a batch and so the number of devices.
 TEST(DataIteratorTest, RowOrderDoesNotDependOnBatchSize) {
   const auto dataset = RandomDataset(40);
-  const auto rows = [&](int64_t batch_size) {
+  const auto rows = [&](int64_t batch_size, uint64_t seed = 5) {
     DataIteratorOptions options = Options();
     options.batch_size = batch_size;
+    options.seed = seed;
     auto iterator = *DataIterator::Create(dataset, options);
     std::vector<RowPlan> out;
     while (out.size() < 96) {
@@ -202,6 +203,7 @@ TEST(DataIteratorTest, RowOrderDoesNotDependOnBatchSize) {
   };
   EXPECT_EQ(rows(1), rows(4));
   EXPECT_EQ(rows(4), rows(6));
+  EXPECT_NE(rows(4), rows(4, /*seed=*/6));
 }
 
 // torchtitan 571: the second resume must not go back to the first one's place.

@@ -208,6 +208,8 @@ TEST_F(DatasetTest, ThreadsDoNotChangeTheResult) {
   ASSERT_EQ(one->size(), 5000);
   EXPECT_EQ(one->Fingerprint(), four->Fingerprint());
   for (int64_t i = 0; i < one->size(); ++i) EXPECT_EQ((*one)[i].ids, (*four)[i].ids);
+  text.replace(text.find("row 7000\""), 9, "row 7001\"");
+  EXPECT_NE(Parse(text)->Fingerprint(), four->Fingerprint());
 }
 
 TEST_F(DatasetTest, SurvivesMutatedLines) {

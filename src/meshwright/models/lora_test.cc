@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "meshwright/graph_testing/evaluator.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
+#include "meshwright/nn/lora.h"
 
 namespace mw::models {
 namespace {
@@ -25,6 +29,29 @@ TEST(LoraTest, ScaleIsAlphaOverTheRankOrItsRoot) {
   EXPECT_EQ(Options(8, 16, "all-linear").scale(), 2);
   EXPECT_EQ(Options(16, 16, "all-linear", true).scale(), 4);
   EXPECT_EQ(Options(16, 16, "all-linear").scale(), 1);
+}
+
+// A, B and the input are all ones: 16 / 8 of a sum of 8 over the rank of sums of 4, and nothing of
+// the weight, which is zeros. With alpha for the scale it would be 512.
+TEST(LoraTest, AnAdapterOfOnesAddsScaleTimesRankTimesInputs) {
+  graph::Graph g;
+  nn::ParamMap params;
+  std::vector<HostTensor> inputs;
+  const auto add = [&](const std::string& name, const Dims& dims, float fill) {
+    inputs.push_back(HostTensor::Empty(DType::kF32, dims));
+    std::ranges::fill(inputs.back().mutable_as<float>(), fill);
+    return g.AddParameter(TensorType(DType::kF32, dims), name);
+  };
+  params["down.weight"] = add("down.weight", {3, 4}, 0);
+  params["down.lora_A.weight"] = add("down.lora_A.weight", {8, 4}, 1);
+  params["down.lora_B.weight"] = add("down.lora_B.weight", {3, 8}, 1);
+  const graph::Value x = add("x", {2, 4}, 1);
+  ModelOptions options;
+  options.lora = Options(8, 16, "all-linear");
+  g.SetOutputs({nn::LoraLinear(params, "down", x, options.compute())});
+  const auto out = EvaluateGraph(g, inputs);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_THAT((*out)[0].as<float>(), ::testing::Each(64));
 }
 
 TEST(LoraTest, TargetsAreInTheModelsOrder) {

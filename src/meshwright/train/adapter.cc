@@ -173,7 +173,8 @@ absl::Status CheckSameBase(const OpenedModel& opened,
   if (now == before->second) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format(
       "the base model {} is not the one that the adapter in {} was trained on (its weights or its "
-      "config.json have changed): give the model that the run began with",
+      "config.json have changed): give the model that the run began with, as --model to resume, "
+      "else as --base",
       opened.base_name, where));
 }
 

@@ -42,6 +42,20 @@ std::optional<int64_t> ParseStep(const std::string& name) {
   return std::to_string(step) == name ? std::optional<int64_t>(step) : std::nullopt;
 }
 
+// A checkpoint of a run is of the step that its folder is named after: a copy under another name
+// would take the run back, or forward, without a word.
+absl::Status CheckStep(const std::string& dir, int64_t step) {
+  fs::path place = fs::path(dir).lexically_normal();
+  if (!place.has_filename()) place = place.parent_path();
+  const std::optional<int64_t> named = ParseStep(place.filename().string());
+  if (!named || *named == step || place.parent_path().filename() != "checkpoints") {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(fmt::format(
+      "{}/{} is of step {}, and the folder's name says {}: a checkpoint was copied or renamed", dir,
+      kStateFile, step, *named));
+}
+
 // Steps of the complete checkpoints, ascending; what is passed over goes into `notes`.
 absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& dir,
                                                std::vector<std::string>* notes) {
@@ -282,6 +296,7 @@ absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
   } catch (const nlohmann::json::exception& e) {
     return absl::DataLossError(fmt::format("{}: {}", state_path, JsonErrorText(e.what())));
   }
+  MW_RETURN_IF_ERROR(CheckStep(dir, state.engine.step));
   if (drop && !state.update_data_iterator.empty()) {
     state.data_iterator = state.update_data_iterator;
   }

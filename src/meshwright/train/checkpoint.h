@@ -85,8 +85,8 @@ enum class PartialUpdate {
 // weights are those of the same folder, opened as a model. Never falls back to
 // something else.
 //
-// Errors: NotFound for a folder that is no checkpoint; DataLoss naming file, tensor and
-// reason for one that is damaged; Unimplemented for a later format.
+// Errors: NotFound for a folder that is no checkpoint; DataLoss naming file, tensor and reason for
+// one that is damaged, or of a run under another step's name; Unimplemented for a later format.
 absl::StatusOr<CheckpointState> LoadCheckpoint(const std::string& dir,
                                                PartialUpdate partial = PartialUpdate::kContinue);
 

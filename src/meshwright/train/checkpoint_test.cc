@@ -256,6 +256,25 @@ TEST_F(CheckpointTest, DamageIsRefusedWithTheFile) {
   }
 }
 
+// Else `--resume` would go back to step 4, as the newest, without a word.
+TEST_F(CheckpointTest, ACopyUnderAnotherStepsNameIsRefused) {
+  ASSERT_TRUE(Save(4).ok());
+  const std::string dir = run_ + "/checkpoints/";
+  fs::copy(dir + "4", dir + "9");
+  const auto loaded = LoadCheckpoint(dir + "9");
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(std::string(loaded.status().message()),
+            dir +
+                "9/engine_state.json is of step 4, and the folder's name says 9: a checkpoint was "
+                "copied or renamed");
+  EXPECT_FALSE(LoadCheckpoint(dir + "9/", PartialUpdate::kDrop).ok());
+  EXPECT_TRUE(LoadCheckpoint(dir + "4").ok());
+  EXPECT_TRUE(LoadCheckpoint(dir + "latest").ok());
+  // Outside a run the name is anybody's.
+  fs::copy(dir + "4", run_ + "/9");
+  EXPECT_TRUE(LoadCheckpoint(run_ + "/9").ok());
+}
+
 TEST_F(CheckpointTest, AFailedSaveLeavesTheOldOne) {
   ASSERT_TRUE(Save(1).ok());
   EXPECT_FALSE(SaveCheckpoint(run_, State(2), [](const std::string& dir) {

@@ -53,7 +53,7 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("learning_rate_final_fraction", engine.schedule.learning_rate_final_fraction,
                "the last rate as a fraction of learning_rate"),
       MW_FIELD("wsd_decay_steps_fraction", engine.schedule.wsd_decay_steps_fraction,
-               "part of the steps in which wsd decays"),
+               "fraction of all steps, at the end, in which wsd decays"),
 
       MW_FIELD("opt_type", engine.optimizer.opt_type, "adamw, sgd, adafactor or muon"),
       MW_FIELD("adam_b1", engine.optimizer.adam_b1, "decay of AdamW's first moment"),

@@ -223,6 +223,10 @@ TEST_F(EngineMeshTest, Zero1IsTheSameTrainingWithLessState) {
   EXPECT_EQ(a.programs.at("accum_kernel"), b.programs.at("accum_kernel"));
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_TRUE(SameBits(a.params, b.params));
+  // Without the second micro-batch they are others.
+  Layout half = zero1;
+  half.num_micro_batches = 1;
+  EXPECT_FALSE(SameBits(Train(half).params, b.params));
   const spmd::Census& update = b.census.at("update_kernel");
   EXPECT_GT(spmd::CountCollectives(update, "reduce_scatter", "data"), 0);
   EXPECT_EQ(spmd::CountCollectives(update, "reduce_scatter", "data"),
@@ -429,6 +433,7 @@ TEST_F(EngineMeshTest, StateMovesBetweenMeshes) {
     ASSERT_TRUE(made.ok()) << made.status();
     Engine& engine = **made;
     if (!params.empty()) {
+      EXPECT_FALSE(SameBits(*engine.Params(), params)) << mesh;
       Ok(engine.Restore(params, state));
       EXPECT_TRUE(SameBits(*engine.Params(), params)) << mesh;
     } else {

@@ -48,6 +48,12 @@ TEST_F(EntryPointsTest, ABatchedCallAccumulatesWhatSingleCallsDo) {
         EXPECT_LE(RelativeL2(actual.gradients[i], expected.gradients[i]), 1e-6)
             << single->params()[i].name;
       }
+      // Half of the micro-batches have another gradient.
+      if (step == 0) {
+        const auto half = Make(options);
+        for (const data::Batch& batch : {Ragged()[0], Ragged()[1]}) Ok(half->FwdBwd(batch));
+        EXPECT_GT(RelativeL2(half->ReadGradients()->gradients[0], expected.gradients[0]), 1e-3);
+      }
       Ok(single->Update());
       Ok(batched->Update());
       const StepMetrics a = Last(*batched), b = Last(*single);
@@ -75,8 +81,8 @@ TEST_F(EntryPointsTest, ABatchedCallMayBeContinued) {
 TEST_F(EntryPointsTest, AFusedStepIsAStep) {
   const auto single = Make(SgdOptions());
   const auto fused = Make(SgdOptions());
+  const std::vector<HostTensor> first = *fused->Params();
   for (const data::Batch& batch : Ragged()) {
-    const auto before = *single->Params();
     Ok(single->FwdBwd(batch));
     Ok(single->Update());
     Ok(fused->TrainStep(batch));
@@ -90,6 +96,7 @@ TEST_F(EntryPointsTest, AFusedStepIsAStep) {
     EXPECT_EQ(a.learning_rate, b.learning_rate);
   }
   EXPECT_LE(MaxDifference(*fused->Params(), *single->Params()), 2e-6);
+  EXPECT_GT(MaxDifference(*fused->Params(), first), 1e-3);
   const EngineState a = *fused->State(), b = *single->State();
   EXPECT_EQ(a.step, 4);
   EXPECT_FALSE(a.partial.has_value());

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <map>
+#include <utility>
+
 #include "meshwright/train/tiny_engine_for_test.h"
 
 namespace mw::train {
@@ -154,6 +158,10 @@ TEST_P(InvarianceTest, HowProgramsAreMade) {
     other.loss.head_chunk_tokens = chunk;
     ExpectSame(Gradients(other, batches), expected, "chunks of the head");
   }
+  // A small term of the loss is seen.
+  EngineOptions other = options;
+  other.loss.z_loss = 1e-3;
+  EXPECT_GT(RelativeL2(Gradients(other, batches).gradients[0], expected.gradients[0]), 1e-5);
 }
 
 TEST_P(InvarianceTest, ALoopOverLayersOrACopyOfEach) {
@@ -173,23 +181,42 @@ TEST_P(InvarianceTest, ALoopOverLayersOrACopyOfEach) {
   }
   EngineOptions stacked = options;
   stacked.model.scan_layers = true;
-  EXPECT_LE(MaxDifference(Unstacked(*loop->Params(), stacked), *copies->Params()), 1e-4);
+  const std::vector<HostTensor> expected = Unstacked(*loop->Params(), stacked);
+  EXPECT_LE(MaxDifference(expected, *copies->Params()), 1e-4);
+
+  // The copies in another order are another model, and their losses tell.
+  const double loss = copies->EvalStep(batches[0])->Loss();
+  EXPECT_NEAR(loop->EvalStep(batches[0])->Loss(), loss, 1e-5 * loss);
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < copies->params().size(); ++i) places[copies->params()[i].name] = i;
+  std::vector<HostTensor> exchanged = *copies->Params();
+  for (const auto& [name, place] : places) {
+    if (!name.starts_with("layers.0.")) continue;
+    std::swap(exchanged[place], exchanged[places.at("layers.1." + name.substr(9))]);
+  }
+  EXPECT_GT(MaxDifference(expected, exchanged), 1e-2);
+  Ok(copies->Restore(exchanged, *copies->State()));
+  EXPECT_GT(std::abs(copies->EvalStep(batches[0])->Loss() - loss), 1e-4 * loss);
 }
 
 TEST_P(InvarianceTest, HowManyComputationsAreInFlight) {
-  std::vector<std::vector<HostTensor>> weights;
-  for (const int most : {1, 4}) {
+  const auto weights = [&](int most, bool one_token_changed) {
     EngineOptions options = TestOptions();
     options.max_inflight_computations = most;
     const auto engine = Make(options);
     for (int step = 0; step < 3; ++step) {
-      Ok(engine->FwdBwd(InRows({{0, 1, 3}}, 13)));
+      data::Batch batch = InRows({{0, 1, 3}}, 13);
+      if (one_token_changed && step == 2) batch.tokens.mutable_as<int32_t>()[4] += 1;
+      Ok(engine->FwdBwd(batch));
       Ok(engine->FwdBwd(InRows({{2, 4, 5}}, 13)));
       Ok(engine->Update());
     }
-    weights.push_back(*engine->Params());
-  }
-  EXPECT_TRUE(SameBits(weights[0], weights[1]));
+    return *engine->Params();
+  };
+  const std::vector<HostTensor> expected = weights(1, false);
+  EXPECT_TRUE(SameBits(weights(4, false), expected));
+  // A token of the last step changed is another result.
+  EXPECT_FALSE(SameBits(weights(4, true), expected));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, InvarianceTest, ::testing::Values("llama", "qwen3"),

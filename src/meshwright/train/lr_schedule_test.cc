@@ -54,6 +54,32 @@ TEST(LrScheduleTest, FinalFractionHolds) {
   EXPECT_DOUBLE_EQ(LearningRate(o, 5), 0.5);
 }
 
+// Of 20 steps 0.3 are the last six, also where a warm-up precedes them: the fraction is of all
+// steps, not of those that the warm-up leaves.
+TEST(LrScheduleTest, TheFractionOfWsdIsOfAllSteps) {
+  for (const int64_t warmup : {0, 5, 10, 14}) {
+    const ScheduleOptions o{.lr_schedule = "wsd",
+                            .learning_rate = 1,
+                            .warmup_steps = warmup,
+                            .total_steps = 20,
+                            .learning_rate_final_fraction = 0.1,
+                            .wsd_decay_steps_fraction = 0.3};
+    EXPECT_EQ(LearningRate(o, 14), 1) << warmup;
+    for (int i = 15; i < 20; ++i) {
+      EXPECT_DOUBLE_EQ(LearningRate(o, i), 1 - 0.15 * (i - 14)) << warmup;
+    }
+  }
+  // No more than what the warm-up leaves.
+  const ScheduleOptions late{.lr_schedule = "wsd",
+                             .learning_rate = 1,
+                             .warmup_steps = 18,
+                             .total_steps = 20,
+                             .wsd_decay_steps_fraction = 0.3};
+  EXPECT_EQ(LearningRate(late, 17), 1);
+  EXPECT_EQ(LearningRate(late, 18), 1);
+  EXPECT_DOUBLE_EQ(LearningRate(late, 19), 0.55);
+}
+
 TEST(LrScheduleTest, TheGraphAgrees) {
   for (const char* kind : {"constant", "linear", "cosine", "wsd"}) {
     const ScheduleOptions o{.lr_schedule = kind,

@@ -340,7 +340,7 @@ inline absl::StatusOr<EngineOptions> OptionsOf(const MeshCase& c, bool replicate
   settings.fsdp_prefetch = c.fsdp_prefetch;
   settings.dcn_mesh = c.dcn_mesh;
   settings.sharding_fallback = replicate ? "replicate" : "error";
-  settings.check_replicas = true;
+  settings.check_replicas = !c.mesh.empty();
   if (c.shard_optimizer_over_data) options.optimizer.sgd_momentum = 0.5;
   MW_ASSIGN_OR_RETURN(options.mesh, settings.Resolve(0));
   if (!c.embed_grad.empty()) {

@@ -100,6 +100,9 @@ TEST_F(SftCheckpointTest, TwelveStepsInThreeRunsAreTwelveStepsInOne) {
               ReadText(dir_ + "/restarted/checkpoints/12/" + file))
         << file;
   }
+  // Two steps of training are seen.
+  EXPECT_NE(ReadText(dir_ + "/straight/checkpoints/10/model.safetensors"),
+            ReadText(dir_ + "/restarted/checkpoints/12/model.safetensors"));
   const auto logged = [&](const std::string& out) {
     options_.out = dir_ + "/" + out;
     std::vector<nlohmann::json> kept;
@@ -149,6 +152,8 @@ TEST_F(SftCheckpointTest, BothWaysOfSavingWriteTheSame) {
           << step << "/" << file;
     }
   }
+  EXPECT_NE(ReadText(dir_ + "/async/checkpoints/3/model.safetensors"),
+            ReadText(dir_ + "/blocking/checkpoints/4/model.safetensors"));
 }
 
 TEST_F(SftCheckpointTest, ASaveThatFailsFailsTheRunAndLosesNothing) {
