@@ -88,10 +88,10 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
   options.gather_parameters = static_cast<GatherParameters>(gather);
   MW_RETURN_IF_ERROR(ParseReduceGradients(reduce_gradients, &options.reduce_gradients));
   options.partition.prefetch_gathers = fsdp_prefetch;
-  if (check_replicas && !has_mesh) {
+  if (check_replicas && options.partition.mesh.num_devices() < 2) {
     return absl::InvalidArgumentError(
-        "check_replicas=true compares the copies that several devices hold, and there is no mesh; "
-        "give one, e.g. --mesh data=2, or leave it off");
+        "check_replicas=true compares the copies that several devices hold, and there is one; give "
+        "a mesh, e.g. --mesh data=2, or leave it off");
   }
   options.check_replicas = check_replicas;
   options.shard_optimizer_over_data = shard_optimizer_over_data;
