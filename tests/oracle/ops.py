@@ -157,7 +157,8 @@ UNARY = {
     "abs": jnp.abs, "cos": jnp.cos, "exp": jnp.exp, "expm1": jnp.expm1, "floor": jnp.floor,
     "is_finite": jnp.isfinite, "log": jnp.log, "log1p": jnp.log1p, "logistic": jax.nn.sigmoid,
     "neg": jnp.negative, "not": jnp.invert, "rsqrt": lax.rsqrt, "sign": jnp.sign, "sin": jnp.sin,
-    "sqrt": jnp.sqrt, "tanh": jnp.tanh, "constrain": lambda x: x, "name": lambda x: x, "stop_gradient": lambda x: x,
+    "sqrt": jnp.sqrt, "tanh": jnp.tanh, "constrain": lambda x: x, "name": lambda x: x, "materialize": lambda x: x,
+    "stop_gradient": lambda x: x,
 }
 BINARY = {
     "add": jnp.add, "and": jnp.bitwise_and, "div": lax.div, "max": jnp.maximum, "min": jnp.minimum,

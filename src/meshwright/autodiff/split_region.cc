@@ -93,7 +93,8 @@ class ResidualChooser {
     return std::find(names_.begin(), names_.end(), node.attrs().String("name")) != names_.end();
   }
   static bool IsIdentity(const Node& node) {
-    return node.op_name() == "name" || node.op_name() == "constrain";
+    return node.op_name() == "name" || node.op_name() == "constrain" ||
+           node.op_name() == "materialize";
   }
 
   // Whether the backward part has an elementwise `node` of its own.

@@ -53,7 +53,8 @@ const evaluation::CollectiveOps& CollectiveTable() {
 // reshard is on one device; programs of several have collectives in its place.
 bool IsIdentity(std::string_view op) {
   static const auto* const ops = new std::set<std::string_view>{
-      "constrain", "name", "optimization_barrier", "reshape", "reshard", "stop_gradient"};
+      "constrain", "materialize", "name",         "optimization_barrier",
+      "reshape",   "reshard",     "stop_gradient"};
   return ops->contains(op);
 }
 

@@ -7,6 +7,7 @@
 #include "meshwright/ops/constrain.h"
 #include "meshwright/ops/dot_general.h"
 #include "meshwright/ops/iota.h"
+#include "meshwright/ops/materialize.h"
 #include "meshwright/ops/mul.h"
 #include "meshwright/ops/name.h"
 #include "meshwright/ops/optimization_barrier.h"
@@ -230,6 +231,9 @@ void AddIdentities(std::vector<OpCase>* cases) {
       [](Value x) {
         ops::Constrain(x, {"activation_batch", ""}, {"activation_batch"});
       }));
+
+  cases->push_back(
+      Of("materialize", "", {4, 5}, [](Value x) { return ops::Materialize(ops::Mul(x, x)); }));
 
   OpCase barrier;
   barrier.op = "optimization_barrier";

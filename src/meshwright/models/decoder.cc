@@ -12,6 +12,7 @@
 #include "meshwright/nn/embedding.h"
 #include "meshwright/nn/lm_head.h"
 #include "meshwright/nn/lora.h"
+#include "meshwright/nn/operand.h"
 #include "meshwright/nn/rms_norm.h"
 #include "meshwright/nn/rotary.h"
 #include "meshwright/nn/swiglu.h"
@@ -70,7 +71,9 @@ const Axes& BlockAxes() {
 
 // Into a block and back out. The cotangent takes the same way in reverse: those of q, k
 // and v (gate and up) are summed where they meet and redistributed once.
-Value EnterBlock(Value x_BTD) { return nn::Constrain(x_BTD, BlockAxes(), StreamAxes()); }
+Value EnterBlock(Value x_BTD) {
+  return nn::Operand(nn::Constrain(x_BTD, BlockAxes(), StreamAxes()), x_BTD.dim(-1));
+}
 Value LeaveBlock(Value x_BTD) { return nn::Constrain(x_BTD, StreamAxes(), BlockAxes()); }
 
 Value EmbedTokens(const ParamMap& params, Value tokens, const ModelOptions& options) {

@@ -4,6 +4,7 @@
 
 #include "meshwright/nn/constrain.h"
 #include "meshwright/nn/lora.h"
+#include "meshwright/nn/operand.h"
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/logistic.h"
 #include "meshwright/ops/mul.h"
@@ -23,9 +24,11 @@ Value SwigluMlp(const ParamMap& params, std::string_view module, Value x_BTD,
   const auto project = [&](const char* name, Value x) {
     return LoraLinear(params, std::string(module) + name, x, options);
   };
-  const Value gate = ops::Name(project(".gate_proj", x_BTD), "mlp_gate");
-  const Value up = ops::Name(project(".up_proj", x_BTD), "mlp_up");
-  const Value hidden = Constrain(ops::Mul(Silu(gate), up),
+  // The gradients of all three are operands of products too.
+  const auto operand = [&](Value x) { return Operand(x, x_BTD.dim(-1)); };
+  const Value gate = operand(ops::Name(project(".gate_proj", x_BTD), "mlp_gate"));
+  const Value up = operand(ops::Name(project(".up_proj", x_BTD), "mlp_up"));
+  const Value hidden = Constrain(operand(ops::Mul(Silu(gate), up)),
                                  {"activation_batch", "activation_length", "activation_mlp"});
   const Value out = Constrain(project(".down_proj", hidden),
                               {"activation_batch", "activation_norm_length", "activation_embed"},

@@ -78,8 +78,7 @@ absl::StatusOr<std::vector<BuiltKernel>> BuildKernels(const models::Model& model
 class Accountant {
  public:
   Accountant(const std::vector<BuiltKernel>& kernels, const train::StepParams& params,
-             const std::vector<train::BatchTensorSpec>& batch)
-      : kernels_(kernels) {
+             const std::vector<train::BatchTensorSpec>& batch) {
     for (const nn::ParamSpec& spec : params.all) weights_.insert(spec.name);
     for (const train::BatchTensorSpec& spec : batch) batch_.insert(spec.name);
     // Between steps there are the weights and the state: what the update takes, and weights that
@@ -138,7 +137,6 @@ class Accountant {
     return persistent_.contains(KeyOf(input)) ? &use->optimizer_state : &use->other;
   }
 
-  const std::vector<BuiltKernel>& kernels_;
   std::set<std::string> weights_;
   std::set<std::string> batch_;
   std::map<BufferKey, compile::ProgramInput> persistent_;
