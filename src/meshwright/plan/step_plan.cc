@@ -294,6 +294,10 @@ absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::Train
         "the teacher's weights, and the program that scores the data with them, are not in this "
         "plan");
   }
+  if (engine.loss.name == "grpo") {
+    plan.notes.emplace_back(
+        "sampling, and the programs that score what was sampled, are not in this plan");
+  }
   const int64_t rows = config.data.batch_size * config.gradient_accumulation_steps;
   const int64_t length = config.data.max_target_length;
   plan.tokens_per_step = rows * length;

@@ -29,10 +29,10 @@ class EvalCommand : public Command {
 
   absl::Status Run(const CommandContext& context) override {
     if (const std::string& loss = context.config.engine.loss.name; loss != "sft") {
-      return absl::InvalidArgumentError(
-          fmt::format("eval measures the cross-entropy of a file, and loss.name={} compares with "
-                      "another model: leave it out, or give the file to sft as --eval-data",
-                      loss));
+      return absl::InvalidArgumentError(fmt::format(
+          "eval measures the cross-entropy of a file, and loss.name={} is another loss, "
+          "which needs more than a file: leave it out{}",
+          loss, loss == "grpo" ? "" : ", or give the file to sft as --eval-data"));
     }
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, model_.Open());
     MW_RETURN_IF_ERROR(train::VerifyFiles(model));

@@ -42,7 +42,6 @@ TEST_F(InspectCommandsTest, BadBatches) {
   ExpectBadInput(grad(good, {"--micro-batches", "3"}), "--micro-batches");
   ExpectBadInput(grad(good, {"--micro-batches", "3,2"}), "--micro-batches");
   ExpectBadInput(grad(good, {"--micro-batches", "3,1", "--mesh", "data=2"}), "3 rows");
-  ExpectBadInput(grad(good, {"--loss", "grpo"}), "grpo");
   ExpectBadInput(grad(good, {"--loss", "sfft"}), "sfft");
   ExpectBadInput({"inspect", "step", "--model", "random:tiny-llama", "--batch", good, "--out",
                   Path("weights"), "--steps", "0"},
@@ -97,6 +96,63 @@ TEST_F(InspectCommandsTest, LossesThatWantMoreOfABatch) {
     EXPECT_EQ(line.at("micro_batches"), parts[0] - '0');
   }
   EXPECT_NEAR(losses[0], losses[1], 1e-5);
+}
+
+// What a batch holds says how its policy gradients are computed.
+TEST_F(InspectCommandsTest, PolicyGradientsOfABatch) {
+  const auto grad = [&](const std::string& batch, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> args = {"inspect", "grad",   "--model", "random:tiny-llama",
+                                     "--batch", batch,    "--out",   Path("g.safetensors"),
+                                     "--json",  "--loss", "grpo"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  ExpectBadInput(grad(Path("batch.safetensors")),
+                 "no tensor advantages, which the loss needs as f32[4]");
+  const HostTensor advantages = F32({4}, {1, -1, 0.5f, -0.5f});
+  const HostTensor log_probs = F32({4, 8}, std::vector<float>(32, -4.9f));
+  const std::string on_policy = WriteBatch("on.safetensors", {{"advantages", advantages}});
+  const std::string off_policy = WriteBatch("off.safetensors", {{"advantages", advantages},
+                                                                {"old_logprobs", log_probs},
+                                                                {"ref_logprobs", log_probs},
+                                                                {"sampler_logprobs", log_probs}});
+  const std::string by_token =
+      WriteBatch("token.safetensors", {{"advantages", F32({4, 8}, std::vector<float>(32, 1.0f))}});
+  ExpectBadInput(grad(on_policy, {"loss.kl_coef=0.1"}), "no tensor ref_logprobs");
+  ExpectBadInput(grad(on_policy, {"loss.importance=token"}), "no tensor sampler_logprobs");
+  ExpectBadInput(grad(WriteBatch("b.safetensors", {{"advantages", F32({3}, {1, 1, 1})}})),
+                 "advantages must be f32[4], not f32[3]");
+  const auto run = [&](const std::vector<std::string>& args, const std::string& note) {
+    const Outcome outcome = Invoke(args);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(note));
+    return json::parse(outcome.out);
+  };
+  const json on = run(grad(on_policy), "every ratio is 1, and none is clipped");
+  EXPECT_EQ(on.at("rl/ratio_mean"), 1);
+  EXPECT_FALSE(on.contains("rl/mismatch_mean"));
+  const json off = run(grad(off_policy), "");
+  EXPECT_NE(off.at("rl/ratio_mean"), 1);
+  EXPECT_EQ(off.at("rl/mismatch_mean"), 0);
+  EXPECT_NE(off.at("grad_norm"), on.at("grad_norm"));
+  EXPECT_EQ(run(grad(by_token), "every ratio is 1").at("loss"), -1);
+  const json reward = run(grad(off_policy, {"loss.kl_coef=0.1", "loss.kl_in=reward"}),
+                          "advantages are taken to hold the KL");
+  EXPECT_EQ(reward.at("loss"), off.at("loss"));
+  const json kl = run(grad(off_policy, {"loss.kl_coef=0.1"}), "");
+  EXPECT_NE(kl.at("loss"), off.at("loss"));
+  EXPECT_EQ(kl.at("rl/policy_loss"), off.at("loss"));
+  const json cut = run(grad(off_policy, {"--micro-batches", "1,3"}), "");
+  EXPECT_NEAR(cut.at("loss"), off.at("loss"), 1e-6);
+  EXPECT_NEAR(cut.at("grad_norm"), off.at("grad_norm"), 1e-6);
+
+  // Commands that cannot have samples and rewards say so.
+  const std::string data = Write("rows.jsonl", "{\"input_ids\": [3, 4, 5]}\n");
+  ExpectBadInput({"sft", "--model", "random:tiny-llama", "--data", data, "--out", Path("run"),
+                  "--loss", "grpo"},
+                 "loss.name=grpo learns from samples and their rewards, which sft does not make");
+  ExpectBadInput({"eval", "--model", "random:tiny-llama", "--data", data, "loss.name=grpo"},
+                 "loss.name=grpo is another loss, which needs more than a file: leave it out");
 }
 
 // Largest difference between two files' tensors, relative to the largest value.

@@ -26,6 +26,18 @@
 namespace mw::tools {
 namespace {
 
+// What a user may not expect of these settings and this batch.
+void NoteGrpo(const CommandContext& context, const train::GrpoOptions& options) {
+  if (!options.has_old_log_probs && options.algorithm != "reinforce") {
+    context.Note("the batch has no old_logprobs: every ratio is 1, and none is clipped");
+  }
+  if (options.kl_coef != 0 && options.kl_in == "reward") {
+    context.Note(
+        "loss.kl_in=reward: the batch's advantages are taken to hold the KL, which is only "
+        "measured");
+  }
+}
+
 // The flags that both share and what they open.
 struct BatchRun {
   ModelFlags model_flags;
@@ -60,6 +72,9 @@ struct BatchRun {
     MW_ASSIGN_OR_RETURN(model, model_flags.Open());
     MW_RETURN_IF_ERROR(train::VerifyFiles(model));
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
+    train::LossOptions& loss_options = config.engine.loss;
+    MW_RETURN_IF_ERROR(train::TakeBatchContents(batch_path, &loss_options));
+    if (loss_options.name == "grpo") NoteGrpo(context, loss_options.grpo);
     const std::shared_ptr<const train::Loss> loss_fn = config.engine.StepLoss();
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,
                         train::ReadBatchFile(batch_path, model.config, /*require_targets=*/true,

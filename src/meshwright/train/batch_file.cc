@@ -158,6 +158,19 @@ absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::M
   return result;
 }
 
+absl::Status TakeBatchContents(const std::string& path, LossOptions* options) {
+  if (options->name != "grpo") return absl::OkStatus();
+  MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
+                      io::SafetensorsFile::Open(path));
+  options->grpo.has_old_log_probs = file->Contains("old_logprobs");
+  options->grpo.has_sampler_log_probs = file->Contains("sampler_logprobs");
+  if (file->Contains("advantages")) {
+    MW_ASSIGN_OR_RETURN(const io::TensorInfo info, file->info("advantages"));
+    options->grpo.has_token_advantages = info.dims.size() == 2;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<int64_t>> ParseMicroBatches(const std::string& text, int64_t num_rows) {
   std::vector<int64_t> numbers;
   const char* at = text.data();

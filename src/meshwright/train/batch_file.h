@@ -32,6 +32,11 @@ absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::M
                                         bool require_targets,
                                         const std::vector<BatchTensorSpec>& extras = {});
 
+// With loss.name grpo: sets what `options` says of a batch by which tensors the file has and of
+// which rank. ReadBatchFile then checks them.
+// Errors: what io reports.
+absl::Status TakeBatchContents(const std::string& path, LossOptions* options);
+
 // Parses the value of --micro-batches: "3" = so many equal parts, "2,1,1" = rows of each.
 // Errors: InvalidArgument when it is neither or does not cut `num_rows` rows.
 absl::StatusOr<std::vector<int64_t>> ParseMicroBatches(const std::string& text, int64_t num_rows);

@@ -100,6 +100,29 @@ TEST(BatchFileTest, MaskedTargetsAreFree) {
   EXPECT_TRUE(Read(tensors).ok()) << Read(tensors).status();
 }
 
+TEST(BatchFileTest, WhatPolicyGradientsFind) {
+  const std::string path = ::testing::TempDir() + "contents.safetensors";
+  LossOptions options;
+  options.name = "grpo";
+  const auto take = [&](const std::map<std::string, HostTensor>& tensors) {
+    EXPECT_TRUE(io::WriteSafetensors(path, tensors).ok());
+    EXPECT_TRUE(TakeBatchContents(path, &options).ok());
+    return options.grpo;
+  };
+  const HostTensor rows = HostTensor::Zeros(DType::kF32, {2});
+  const HostTensor tokens = HostTensor::Zeros(DType::kF32, {2, 3});
+  const GrpoOptions all =
+      take({{"advantages", tokens}, {"old_logprobs", tokens}, {"sampler_logprobs", tokens}});
+  EXPECT_TRUE(all.has_token_advantages && all.has_old_log_probs && all.has_sampler_log_probs);
+  const GrpoOptions least = take({{"advantages", rows}});
+  EXPECT_FALSE(least.has_token_advantages || least.has_old_log_probs ||
+               least.has_sampler_log_probs);
+  EXPECT_FALSE(TakeBatchContents(path + ".none", &options).ok());
+  // Other losses have nothing to find.
+  options.name = "sft";
+  EXPECT_TRUE(TakeBatchContents(path + ".none", &options).ok());
+}
+
 TEST(BatchFileTest, MicroBatches) {
   EXPECT_THAT(*ParseMicroBatches("2", 4), ElementsAre(2, 2));
   EXPECT_THAT(*ParseMicroBatches("2,1,1", 4), ElementsAre(2, 1, 1));

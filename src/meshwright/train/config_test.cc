@@ -125,11 +125,41 @@ TEST(ConfigTest, LoraKeysDoNothingWithoutARank) {
 }
 
 TEST(ConfigTest, KeysOfLaterFeaturesAreErrors) {
-  for (const char* setting :
-       {"kernels=off", "loss.kl_coef=0.1", "loss.name=grpo", "advantage.mode=std"}) {
+  for (const char* setting : {"kernels=off", "num_generations=4", "advantage.mode=std"}) {
     EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kUnimplemented)
         << setting << ": " << SettingError(setting);
   }
+}
+
+TEST(ConfigTest, GrpoSettings) {
+  const auto error = [](std::vector<std::string> settings) {
+    settings.emplace_back("loss.name=grpo");
+    return std::string(LoadConfig("", settings).status().message());
+  };
+  EXPECT_EQ(error({"loss.algorithm=gspo", "loss.clip_low=3e-4", "loss.clip_high=4e-4"}), "");
+  for (const char* setting :
+       {"loss.algorithm=ppo", "loss.clip_low=-0.1", "loss.clip_low=1.5", "loss.clip_high=-1",
+        "loss.dual_clip=1", "loss.dual_clip=-2", "loss.kl_coef=-0.1", "loss.kl_estimator=k4",
+        "loss.kl_in=both", "loss.aggregation=mean", "loss.norm_length=-1", "loss.importance=row",
+        "loss.importance_cap=0", "loss.temperature=0", "loss.temperature=1e-60",
+        "loss.log_ratio_bound=0", "loss.log_ratio_bound=81"}) {
+    const std::string key = std::string(setting).substr(0, std::string(setting).find('='));
+    EXPECT_THAT(error({setting}), HasSubstr(key)) << setting;
+  }
+  EXPECT_THAT(error({"loss.aggregation=constant"}), HasSubstr("give it"));
+  // Those that the others leave without effect.
+  for (const std::vector<std::string>& settings :
+       std::vector<std::vector<std::string>>{{"loss.kl_estimator=k2"},
+                                             {"loss.kl_in=reward"},
+                                             {"loss.norm_length=8"},
+                                             {"loss.importance_cap=3"},
+                                             {"loss.clip_low=0.1", "loss.algorithm=reinforce"},
+                                             {"loss.clip_high=0.1", "loss.algorithm=reinforce"},
+                                             {"loss.dual_clip=3", "loss.algorithm=cispo"}}) {
+    EXPECT_THAT(error(settings), HasSubstr("does nothing with the other settings")) << settings[0];
+  }
+  EXPECT_THAT(std::string(LoadConfig("", {"loss.kl_coef=0.1"}).status().message()),
+              HasSubstr("a setting of loss.name=grpo"));
 }
 
 // Each loss has its own settings; another's would do nothing.

@@ -292,6 +292,8 @@ absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch,
         CheckTensor("batch tensor", spec.name, *tensor, spec.Type(dims[0], dims[1])));
   }
   MW_RETURN_IF_ERROR(CheckBatchSplits(dims[0], dims[1], placement_, mesh_));
+  // Without the loss's own tensors the batch is not for the loss.
+  if (num_tensors == batch_specs_.size()) MW_RETURN_IF_ERROR(loss_->CheckBatch(batch));
   return BatchShape{dims[0], dims[1]};
 }
 

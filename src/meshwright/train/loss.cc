@@ -9,6 +9,7 @@
 #include "meshwright/ops/select.h"
 #include "meshwright/train/losses/distill.h"
 #include "meshwright/train/losses/dpo.h"
+#include "meshwright/train/losses/grpo.h"
 #include "meshwright/train/losses/sft.h"
 
 namespace mw::train {
@@ -29,6 +30,7 @@ nn::TokenLogProbs LossInputs::LogProbs(nn::HeadOptions options) const {
 }
 
 absl::Status Loss::CheckRows(int64_t, int64_t) const { return absl::OkStatus(); }
+absl::Status Loss::CheckBatch(const data::Batch&) const { return absl::OkStatus(); }
 
 WeightedMetric AddTerm(WeightedMetric objective, WeightedMetric term, double coefficient) {
   const Value zero = ops::FullLike(term.denominator, 0);
@@ -45,6 +47,7 @@ absl::StatusOr<std::shared_ptr<const Loss>> CreateLoss(const LossOptions& option
   MW_RETURN_IF_ERROR(options.Validate());
   if (options.name == "dpo") return std::make_shared<const DpoLoss>(options.dpo);
   if (options.name == "distill") return std::make_shared<const DistillLoss>(options.distill);
+  if (options.name == "grpo") return std::make_shared<const GrpoLoss>(options.grpo);
   return std::make_shared<const SftLoss>(options);
 }
 

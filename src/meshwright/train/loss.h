@@ -18,6 +18,10 @@
 #include "meshwright/train/loss_options.h"
 #include "meshwright/train/loss_totals.h"
 
+namespace mw::data {
+struct Batch;
+}
+
 namespace mw::train {
 
 // A tensor of the batch besides those that every batch has. Its first dims are [B, T], or
@@ -94,6 +98,9 @@ class Loss {
   // Whether micro-batches of `num_rows` rows make sense to it, on each of `num_shards` devices
   // that split them. Errors: InvalidArgument saying why not.
   virtual absl::Status CheckRows(int64_t num_rows, int64_t num_shards) const;
+  // Whether what the batch holds makes sense to it; its tensors have the right types. Errors:
+  // InvalidArgument saying why not.
+  virtual absl::Status CheckBatch(const data::Batch& batch) const;
 };
 
 // `objective` with a term of another normalization added: `coefficient` times the mean of the

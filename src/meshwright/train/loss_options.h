@@ -38,6 +38,37 @@ struct DistillOptions {
   friend bool operator==(const DistillOptions&, const DistillOptions&) = default;
 };
 
+// Of losses/grpo.h.
+struct GrpoOptions {
+  std::string algorithm = "grpo";  // grpo, gspo, gspo-token, cispo or reinforce
+  // Ratios are clipped to 1 - clip_low … 1 + clip_high.
+  double clip_low = 0.2;
+  double clip_high = 0.2;
+  double dual_clip = 0.0;  // largest ratio where the advantage is negative; 0 = none
+  double kl_coef = 0.0;
+  std::string kl_estimator = "k3";  // k1, k2 or k3
+  // loss, or reward: the advantages hold the KL, which the loss only measures.
+  std::string kl_in = "loss";
+  // token-mean, sequence-mean, sequence-sum or constant
+  std::string aggregation = "token-mean";
+  int64_t norm_length = 0;          // of constant: what each row's sum is divided by
+  std::string importance = "none";  // none, token or sequence
+  double importance_cap = 2.0;
+  double temperature = 1.0;       // log-probs are of logits / temperature
+  double log_ratio_bound = 20.0;  // differences of log-probs go no further into an exp
+
+  // What batches hold, which is no setting but up to who makes them: see GrpoLoss.
+  bool has_old_log_probs = true;
+  bool has_sampler_log_probs = false;  // importance other than none needs them anyway
+  bool has_token_advantages = false;
+
+  // Errors: InvalidArgument naming the setting, its value and what it may be, also for one
+  // that the others leave without effect.
+  absl::Status Validate() const;
+
+  friend bool operator==(const GrpoOptions&, const GrpoOptions&) = default;
+};
+
 struct LossOptions {
   std::string name = "sft";  // one of LossNames()
   // Of sft.
@@ -45,11 +76,12 @@ struct LossOptions {
   double label_smoothing = 0.0;
   DpoOptions dpo;
   DistillOptions distill;
+  GrpoOptions grpo;
   // Logits exist for this many tokens at a time; 0 = all at once.
   int64_t head_chunk_tokens = 1024;
 
   // Errors: InvalidArgument naming the field, its value and what it may be, also for one
-  // that is set and belongs to another loss; Unimplemented for what does not exist yet.
+  // that is set and belongs to another loss.
   absl::Status Validate() const;
 
   friend bool operator==(const LossOptions&, const LossOptions&) = default;

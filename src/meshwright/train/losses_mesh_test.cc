@@ -1,4 +1,4 @@
-// DPO, distillation and scores on meshes: what one device gets.
+// DPO, distillation, policy gradients and scores on meshes: what one device gets.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,10 +48,16 @@ class LossesMeshTest : public ::testing::TestWithParam<Layout> {
     data::Batch batch = Rows({8, 2, 5, 0, 1, 7, 8, 3}, 0, 8);
     const Dims dims = batch.tokens.dims();
     HostTensor reference = HostTensor::Empty(DType::kF32, dims);
+    HostTensor advantages = HostTensor::Empty(DType::kF32, {dims[0]});
+    for (int64_t row = 0; row < dims[0]; ++row) {
+      advantages.mutable_as<float>()[row] = std::cos(static_cast<float>(row));
+    }
+    HostTensor old = HostTensor::Empty(DType::kF32, dims);
     HostTensor ids = HostTensor::Empty(DType::kS32, {dims[0], dims[1], kTopK});
     HostTensor log_probs = HostTensor::Empty(DType::kF32, ids.dims());
     for (int64_t i = 0; i < reference.num_elements(); ++i) {
       reference.mutable_as<float>()[i] = -4 + std::sin(0.7f * static_cast<float>(i));
+      old.mutable_as<float>()[i] = -4 + 0.5f * std::sin(0.3f * static_cast<float>(i));
       for (int64_t k = 0; k < kTopK; ++k) {
         // All over the vocabulary, so that each device holds some of them.
         ids.mutable_as<int32_t>()[i * kTopK + k] = static_cast<int32_t>((i * 13 + k * 21) % 64);
@@ -59,8 +65,9 @@ class LossesMeshTest : public ::testing::TestWithParam<Layout> {
             -1.5f - 0.3f * static_cast<float>((i + k) % 5);
       }
     }
-    batch.extras = {
-        {"ref_logprobs", reference}, {"teacher_ids", ids}, {"teacher_logprobs", log_probs}};
+    batch.extras = {{"ref_logprobs", reference},     {"teacher_ids", ids},
+                    {"teacher_logprobs", log_probs}, {"advantages", advantages},
+                    {"old_logprobs", old},           {"sampler_logprobs", reference}};
     return batch;
   }
 
@@ -68,7 +75,7 @@ class LossesMeshTest : public ::testing::TestWithParam<Layout> {
 };
 
 TEST_P(LossesMeshTest, LossesAndGradients) {
-  std::vector<LossOptions> losses(4);
+  std::vector<LossOptions> losses(6);
   for (LossOptions& loss : losses) loss.head_chunk_tokens = 16;
   losses[0].name = losses[1].name = "dpo";
   losses[1].dpo.loss = "ipo";
@@ -76,6 +83,11 @@ TEST_P(LossesMeshTest, LossesAndGradients) {
   losses[2].distill.top_k = losses[3].distill.top_k = kTopK;
   losses[3].distill.kl = "reverse";
   losses[3].distill.alpha = 0.5;
+  losses[4].name = losses[5].name = "grpo";
+  losses[4].grpo.kl_coef = 0.1;
+  losses[4].grpo.importance = "sequence";
+  losses[5].grpo.algorithm = "gspo";
+  losses[5].grpo.aggregation = "sequence-mean";
   const data::Batch batch = Batch();
   for (const LossOptions& loss : losses) {
     SCOPED_TRACE(loss.name);

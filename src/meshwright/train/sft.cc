@@ -64,6 +64,12 @@ class SftRun {
           "leave eval_interval=-1",
           config_.eval_interval));
     }
+    if (config_.engine.loss.name == "grpo") {
+      return absl::InvalidArgumentError(
+          "loss.name=grpo learns from samples and their rewards, which sft does not make: give "
+          "sft, "
+          "dpo or distill");
+    }
     const bool distills = config_.engine.loss.name == "distill";
     if (distills && options_.teacher.empty() && !options_.resume) {
       return absl::InvalidArgumentError(

@@ -16,10 +16,10 @@
 namespace mw::train {
 
 // The 2-norm of the difference to the stored elements relative to that of the stored ones, less
-// those of `start` where that is given. Of larger tensors every 7th element is stored.
+// those of `start` where that is given. Of larger tensors every `thinned`th element is stored.
 inline double StoredError(const HostTensor& actual, const HostTensor& stored,
-                          const HostTensor* start = nullptr) {
-  const int64_t stride = stored.num_elements() == actual.num_elements() ? 1 : 7;
+                          const HostTensor* start = nullptr, int64_t thinned = 7) {
+  const int64_t stride = stored.num_elements() == actual.num_elements() ? 1 : thinned;
   EXPECT_EQ(stored.num_elements(), (actual.num_elements() + stride - 1) / stride);
   double difference = 0;
   double size = 0;
@@ -38,7 +38,8 @@ inline double StoredError(const HostTensor& actual, const HostTensor& stored,
 inline double WorstStoredError(const std::vector<nn::ParamSpec>& specs,
                                const std::vector<HostTensor>& actual,
                                const std::function<HostTensor(const std::string&)>& stored,
-                               const std::vector<HostTensor>* start = nullptr) {
+                               const std::vector<HostTensor>* start = nullptr,
+                               int64_t thinned = 7) {
   const auto named = UnstackHfTensors(specs, actual);
   EXPECT_FALSE(named.empty());
   const auto before =
@@ -46,7 +47,7 @@ inline double WorstStoredError(const std::vector<nn::ParamSpec>& specs,
   double worst = 0;
   for (const auto& [name, tensor] : named) {
     const double error =
-        StoredError(tensor, stored(name), start == nullptr ? nullptr : &before.at(name));
+        StoredError(tensor, stored(name), start == nullptr ? nullptr : &before.at(name), thinned);
     worst = error <= worst ? worst : error;
   }
   return worst;

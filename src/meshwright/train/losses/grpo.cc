@@ -1,0 +1,277 @@
+#include "meshwright/train/losses/grpo.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "meshwright/data/batch.h"
+#include "meshwright/ops/abs.h"
+#include "meshwright/ops/add.h"
+#include "meshwright/ops/and.h"
+#include "meshwright/ops/broadcast_in_dim.h"
+#include "meshwright/ops/compare.h"
+#include "meshwright/ops/compose.h"
+#include "meshwright/ops/constant.h"
+#include "meshwright/ops/convert.h"
+#include "meshwright/ops/div.h"
+#include "meshwright/ops/exp.h"
+#include "meshwright/ops/max.h"
+#include "meshwright/ops/min.h"
+#include "meshwright/ops/mul.h"
+#include "meshwright/ops/neg.h"
+#include "meshwright/ops/reduce.h"
+#include "meshwright/ops/select.h"
+#include "meshwright/ops/stop_gradient.h"
+#include "meshwright/ops/sub.h"
+
+namespace mw::train {
+namespace {
+
+using graph::Value;
+
+constexpr char kAdvantages[] = "advantages";
+constexpr char kOldLogProbs[] = "old_logprobs";
+constexpr char kRefLogProbs[] = "ref_logprobs";
+constexpr char kSamplerLogProbs[] = "sampler_logprobs";
+
+Value ToFloat(Value pred) { return ops::Convert(pred, DType::kF32); }
+
+// Which tokens count, and sums over them.
+class Tokens {
+ public:
+  explicit Tokens(Value mask_BT)
+      : keep_BT_(ops::NotEqual(mask_BT, 0.0)),
+        count_B_(ops::ReduceSum(ToFloat(keep_BT_), {1})),
+        count_(ops::ReduceSum(count_B_, {0})) {}
+
+  // Selected, as what does not count may be anything.
+  Value Kept(Value v_BT) const { return ops::Select(keep_BT_, v_BT, ops::FullLike(v_BT, 0)); }
+  Value RowSum(Value v_BT) const { return ops::ReduceSum(Kept(v_BT), {1}); }
+  Value RowMean(Value v_BT) const { return ops::Div(RowSum(v_BT), ops::Maximum(count_B_, 1.0)); }
+  Value Sum(Value v_BT) const { return ops::ReduceSum(RowSum(v_BT), {0}); }
+  // Each row's value at its tokens; 0 where the row has none.
+  Value OfRows(Value v_B) const {
+    const Value kept_B = ops::Select(ops::Greater(count_B_, 0.0), v_B, ops::FullLike(v_B, 0));
+    return ops::BroadcastInDim(kept_B, keep_BT_.dims(), {0});
+  }
+  WeightedMetric Mean(Value v_BT) const { return {Sum(v_BT), count_}; }
+  WeightedMetric Fraction(Value pred_BT) const { return Mean(ToFloat(pred_BT)); }
+
+  Value count() const { return count_; }
+  Value num_rows() const { return ops::ReduceSum(ToFloat(ops::Greater(count_B_, 0.0)), {0}); }
+
+ private:
+  Value keep_BT_;
+  Value count_B_;
+  Value count_;
+};
+
+// What the policy's part of a token's loss is, and where its ratio was replaced by a bound.
+struct Policy {
+  Value loss_BT;
+  Value low_BT = {};   // pred
+  Value high_BT = {};  // pred
+  Value dual_BT = {};  // pred
+};
+
+// -min(ratio A, clip(ratio) A), no more than -dual_clip A where A < 0: as one ratio, replaced by
+// the bound that it is beyond.
+Policy Surrogate(Value ratio, Value advantage, const GrpoOptions& options) {
+  const Value gains = ops::Greater(advantage, 0.0);
+  const Value loses = ops::Less(advantage, 0.0);
+  const double low = 1 - options.clip_low;
+  const double high = 1 + options.clip_high;
+  Policy policy;
+  policy.high_BT = ops::And(gains, ops::Greater(ratio, high));
+  policy.low_BT = ops::And(loses, ops::Less(ratio, low));
+  Value bounded = ops::Select(policy.high_BT, ops::FullLike(ratio, high), ratio);
+  bounded = ops::Select(policy.low_BT, ops::FullLike(ratio, low), bounded);
+  if (options.dual_clip != 0) {
+    policy.dual_BT = ops::And(loses, ops::Greater(ratio, options.dual_clip));
+    bounded = ops::Select(policy.dual_BT, ops::FullLike(ratio, options.dual_clip), bounded);
+  }
+  policy.loss_BT = ops::Neg(ops::Mul(bounded, advantage));
+  return policy;
+}
+
+Policy Cispo(Value ratio, Value advantage, Value log_prob, const GrpoOptions& options) {
+  const double low = 1 - options.clip_low;
+  const double high = 1 + options.clip_high;
+  const Value weight = ops::StopGradient(ops::Clamp(ratio, low, high));
+  Policy policy;
+  policy.low_BT = ops::Less(ratio, low);
+  policy.high_BT = ops::Greater(ratio, high);
+  policy.loss_BT = ops::Neg(ops::Mul(ops::Mul(weight, advantage), log_prob));
+  return policy;
+}
+
+// Of the whole batch, by `aggregation`.
+WeightedMetric Aggregate(const Tokens& tokens, Value loss_BT, Value segment_ids_BT,
+                         const GrpoOptions& options) {
+  if (options.aggregation == "token-mean") return tokens.Mean(loss_BT);
+  if (options.aggregation == "sequence-mean") {
+    return {ops::ReduceSum(tokens.RowMean(loss_BT), {0}), tokens.num_rows()};
+  }
+  if (options.aggregation == "sequence-sum") return {tokens.Sum(loss_BT), tokens.num_rows()};
+  // A row of padding is no row, or the loss would depend on how a batch is filled up.
+  const Value is_row_B = ops::ReduceMax(ToFloat(ops::NotEqual(segment_ids_BT, 0.0)), {1});
+  return {tokens.Sum(loss_BT),
+          ops::Mul(ops::ReduceSum(is_row_B, {0}), static_cast<double>(options.norm_length))};
+}
+
+}  // namespace
+
+Value KlEstimate(Value log_prob, Value reference, const std::string& estimator, double bound) {
+  const Value difference = ops::Sub(reference, log_prob);
+  if (estimator == "k1") return ops::Neg(difference);
+  if (estimator == "k2") return ops::Mul(ops::Square(difference), 0.5);
+  const Value d = ops::Clamp(difference, -bound, bound);
+  return ops::Add(ops::Sub(ops::Exp(d), d), -1.0);
+}
+
+std::vector<MetricSpec> GrpoLoss::metrics() const {
+  std::vector<MetricSpec> specs = {{.name = "loss"}};
+  if (KlInLoss()) specs.push_back({.name = "rl/policy_loss"});
+  specs.push_back({.name = "rl/ratio_mean"});
+  if (Clips()) {
+    specs.push_back({.name = "rl/clip_low_fraction"});
+    specs.push_back({.name = "rl/clip_high_fraction"});
+  }
+  if (HasDualClip()) specs.push_back({.name = "rl/dual_clip_fraction"});
+  if (HasKl()) specs.push_back({.name = "rl/kl"});
+  specs.push_back({.name = "rl/entropy"});
+  if (HasSampler()) {
+    specs.push_back({.name = "rl/mismatch_mean"});
+    specs.push_back({.name = "rl/mismatch_kl"});
+  }
+  if (Corrects()) {
+    specs.push_back({.name = "rl/importance_mean"});
+    specs.push_back({.name = "rl/importance_capped_fraction"});
+  }
+  return specs;
+}
+
+std::vector<BatchTensorSpec> GrpoLoss::batch_tensors() const {
+  std::vector<BatchTensorSpec> tensors = {
+      {kAdvantages, DType::kF32, /*per_token=*/options_.has_token_advantages}};
+  if (options_.has_old_log_probs) tensors.push_back({kOldLogProbs, DType::kF32});
+  if (HasKl()) tensors.push_back({kRefLogProbs, DType::kF32});
+  if (HasSampler()) tensors.push_back({kSamplerLogProbs, DType::kF32});
+  return tensors;
+}
+
+absl::Status GrpoLoss::CheckBatch(const data::Batch& batch) const {
+  const auto segments = batch.segment_ids.as<int32_t>();
+  const auto mask = batch.loss_mask.as<float>();
+  const int64_t length = batch.tokens.dims()[1];
+  for (int64_t row = 0; row < batch.tokens.dims()[0]; ++row) {
+    int32_t segment = 0;
+    for (int64_t i = row * length; i < (row + 1) * length; ++i) {
+      if (segment != 0 && segments[i] != 0 && segments[i] != segment) {
+        return absl::InvalidArgumentError(fmt::format(
+            "row {} holds segments {} and {}, and loss.name=grpo takes one sequence a row: do not "
+            "pack its rows",
+            row, segment, segments[i]));
+      }
+      if (segments[i] != 0) segment = segments[i];
+    }
+  }
+  for (const BatchTensorSpec& spec : batch_tensors()) {
+    const HostTensor& tensor = batch.extras.find(spec.name)->second;
+    const auto values = tensor.as<float>();
+    for (int64_t i = 0; i < batch.tokens.num_elements(); ++i) {
+      const float value = values[spec.per_token ? i : i / length];
+      if (mask[i] == 0 || !std::isnan(value)) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("{} of row {} is nan where the token counts: give a number, or mask it",
+                      spec.name, i / length));
+    }
+  }
+  return absl::OkStatus();
+}
+
+LossResult GrpoLoss::Build(const LossInputs& in) const {
+  const Tokens tokens(in.loss_mask_BT);
+  const auto given = [&](const char* name) { return in.extras.find(name)->second; };
+  nn::HeadOptions head;
+  head.temperature = options_.temperature;
+  head.entropy = true;
+  const nn::TokenLogProbs log_probs = in.LogProbs(head);
+  const Value log_prob = log_probs.log_prob;
+  const Value fixed_log_prob = ops::StopGradient(log_prob);
+  const Value old = options_.has_old_log_probs ? tokens.Kept(given(kOldLogProbs)) : fixed_log_prob;
+  const Value advantage = options_.has_token_advantages ? tokens.Kept(given(kAdvantages))
+                                                        : tokens.OfRows(given(kAdvantages));
+  const double bound = options_.log_ratio_bound;
+  const auto bounded_exp = [&](Value difference) {
+    return ops::Exp(ops::Clamp(difference, -bound, bound));
+  };
+
+  const Value difference = ops::Sub(log_prob, old);
+  Value ratio;
+  if (options_.algorithm.starts_with("gspo")) {
+    ratio = tokens.OfRows(bounded_exp(tokens.RowMean(difference)));
+    if (options_.algorithm == "gspo-token") {
+      ratio = ops::Mul(ops::StopGradient(ratio), ops::Exp(ops::Sub(log_prob, fixed_log_prob)));
+    }
+  } else {
+    ratio = bounded_exp(difference);
+  }
+
+  Policy policy;
+  if (options_.algorithm == "reinforce") {
+    policy.loss_BT = ops::Neg(ops::Mul(advantage, log_prob));
+  } else if (options_.algorithm == "cispo") {
+    policy = Cispo(ratio, advantage, log_prob, options_);
+  } else {
+    policy = Surrogate(ratio, advantage, options_);
+  }
+
+  Value mismatch;
+  Value importance;
+  if (HasSampler()) mismatch = ops::Sub(old, tokens.Kept(given(kSamplerLogProbs)));
+  if (Corrects()) {
+    importance = options_.importance == "token"
+                     ? bounded_exp(mismatch)
+                     : tokens.OfRows(bounded_exp(tokens.RowSum(mismatch)));
+    importance = ops::StopGradient(importance);
+    const Value weight = ops::Minimum(importance, options_.importance_cap);
+    policy.loss_BT = ops::Mul(policy.loss_BT, weight);
+  }
+
+  Value kl;
+  Value loss_BT = policy.loss_BT;
+  if (HasKl()) {
+    kl = KlEstimate(log_prob, tokens.Kept(given(kRefLogProbs)), options_.kl_estimator, bound);
+    if (KlInLoss()) loss_BT = ops::Add(loss_BT, ops::Mul(kl, options_.kl_coef));
+  }
+
+  const auto aggregate = [&](Value v_BT) {
+    return Aggregate(tokens, v_BT, in.segment_ids_BT, options_);
+  };
+  // As metrics() has them.
+  LossResult result;
+  result.metrics = {aggregate(loss_BT)};
+  if (KlInLoss()) result.metrics.push_back(aggregate(policy.loss_BT));
+  result.metrics.push_back(tokens.Mean(ratio));
+  if (Clips()) {
+    result.metrics.push_back(tokens.Fraction(policy.low_BT));
+    result.metrics.push_back(tokens.Fraction(policy.high_BT));
+  }
+  if (HasDualClip()) result.metrics.push_back(tokens.Fraction(policy.dual_BT));
+  if (HasKl()) result.metrics.push_back(tokens.Mean(kl));
+  result.metrics.push_back(tokens.Mean(*log_probs.entropy));
+  if (HasSampler()) {
+    result.metrics.push_back(tokens.Mean(ops::Abs(mismatch)));
+    // The sampler's are the drawn ones: exp(d) - d - 1 with d = trainer - sampler.
+    const Value d = ops::Clamp(mismatch, -bound, bound);
+    result.metrics.push_back(tokens.Mean(ops::Add(ops::Sub(ops::Exp(d), d), -1.0)));
+  }
+  if (Corrects()) {
+    result.metrics.push_back(tokens.Mean(ops::Minimum(importance, options_.importance_cap)));
+    result.metrics.push_back(tokens.Fraction(ops::Greater(importance, options_.importance_cap)));
+  }
+  return result;
+}
+
+}  // namespace mw::train
