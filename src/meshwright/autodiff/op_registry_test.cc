@@ -42,9 +42,8 @@ const std::vector<OpCase>& Cases() {
 
 // Ops that take any operand, so that no shape can be refused.
 const std::set<std::string>& OpsThatTakeAnything() {
-  static const auto* const ops =
-      new std::set<std::string>{"convert", "materialize", "optimization_barrier", "remat",
-                                "stop_gradient"};
+  static const auto* const ops = new std::set<std::string>{
+      "convert", "materialize", "optimization_barrier", "remat", "stop_gradient"};
   return *ops;
 }
 

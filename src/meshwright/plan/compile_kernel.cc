@@ -123,21 +123,23 @@ std::optional<DoesNotFit> ReadDoesNotFit(const absl::Status& status) {
   if (status.code() != absl::StatusCode::kResourceExhausted) return std::nullopt;
   DoesNotFit result;
   result.message = Abridged(std::string(status.message()), 2000);
-  // "Used 120.5G of 94.7G hbm."
-  std::string_view rest = result.message;
-  const auto skip = [&](std::string_view text) {
-    const size_t at = rest.find(text);
-    rest = at == std::string_view::npos ? "" : rest.substr(at + text.size());
-  };
-  skip("Used ");
-  const std::optional<int64_t> needed = TakeBytes(rest);
-  const bool of = rest.starts_with(" of ");
-  skip(" of ");
-  const std::optional<int64_t> capacity = TakeBytes(rest);
-  if (of && needed && capacity && rest.starts_with(" hbm")) {
+  // "Used 120.5G of 94.7G hbm." or, of temporaries alone, "… temporaries (512.46G) exceeds
+  // available HBM (94.74G)."
+  const auto read = [&](std::string_view before, std::string_view between, std::string_view after) {
+    std::string_view rest = result.message;
+    const size_t at = rest.find(before);
+    if (at == std::string_view::npos) return;
+    rest.remove_prefix(at + before.size());
+    const std::optional<int64_t> needed = TakeBytes(rest);
+    if (!needed || !rest.starts_with(between)) return;
+    rest.remove_prefix(between.size());
+    const std::optional<int64_t> capacity = TakeBytes(rest);
+    if (!capacity || !rest.starts_with(after)) return;
     result.needed_bytes = *needed;
     result.capacity_bytes = *capacity;
-  }
+  };
+  read("Used ", " of ", " hbm");
+  read("temporaries (", ") exceeds available HBM (", ")");
   return result;
 }
 

@@ -203,6 +203,21 @@ TEST_F(StepPlanTest, SuggestsWhatIsSmaller) {
   }
 }
 
+// A change with a key that is none would be left out without a word.
+TEST_F(StepPlanTest, EverySuggestionIsOfSettings) {
+  ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2"}).ok());
+  config_.data.max_target_length = 1024;
+  bool chunks = false;
+  for (const Change& change : SmallerChanges(config_, *FindTarget("cpu:2", compiler_))) {
+    for (const auto& [key, value] : change) {
+      train::TrainConfig config;
+      EXPECT_TRUE(train::SetConfigValue(config, key, value, "here").ok()) << key;
+      chunks = chunks || key == "head_chunk_tokens";
+    }
+  }
+  EXPECT_TRUE(chunks);
+}
+
 TEST_F(StepPlanTest, SearchRanksWhatIsCompiled) {
   ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2", "gradient_accumulation_steps=3"}).ok());
   const Target target = *FindTarget("cpu:2", compiler_);

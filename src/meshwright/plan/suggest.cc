@@ -25,7 +25,7 @@ std::vector<Change> SmallerChanges(const train::TrainConfig& config, const Targe
   const int64_t chunk = config.engine.loss.head_chunk_tokens;
   const int64_t tokens = config.data.batch_size * config.data.max_target_length / n;
   const int64_t smaller = std::min(chunk == 0 ? tokens : chunk, tokens) / 4;
-  if (smaller >= 64) changes.push_back({{"loss.head_chunk_tokens", fmt::format("{}", smaller)}});
+  if (smaller >= 64) changes.push_back({{"head_chunk_tokens", fmt::format("{}", smaller)}});
   if (mesh.Size("data") > 1 && !config.engine.mesh.shard_optimizer_over_data &&
       !config.engine.mesh.partition.automatic) {
     changes.push_back({{"shard_optimizer_over_data", "true"}});
