@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // Changes when what is written of a program does, or how it is compiled.
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
 
 constexpr const char* kRequestFile = "request.json";
 constexpr const char* kProgramFile = "program.mlir";
