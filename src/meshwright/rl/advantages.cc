@@ -1,26 +1,16 @@
 #include "meshwright/rl/advantages.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
-#include "meshwright/base/excerpt.h"
-#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/one_of.h"
 #include "meshwright/base/status_macros.h"
 
 namespace mw::rl {
 namespace {
-
-absl::Status CheckWord(const char* key, const std::string& value,
-                       const std::vector<std::string>& known) {
-  if (std::ranges::find(known, value) != known.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("{} \"{}\" is unknown{}; it can be {}", key,
-                                                Excerpt(value), NearestNote(value, known),
-                                                fmt::join(known, ", ")));
-}
 
 double KlEstimate(double log_prob, double reference, const train::GrpoOptions& options) {
   const double difference = reference - log_prob;
@@ -33,8 +23,8 @@ double KlEstimate(double log_prob, double reference, const train::GrpoOptions& o
 }  // namespace
 
 absl::Status AdvantageOptions::Validate() const {
-  MW_RETURN_IF_ERROR(CheckWord("advantage.mode", mode, {"std", "none", "rloo"}));
-  MW_RETURN_IF_ERROR(CheckWord("advantage.zero_std", zero_std, {"keep", "drop"}));
+  MW_RETURN_IF_ERROR(OneOf("advantage.mode", mode, {"std", "none", "rloo"}).status());
+  MW_RETURN_IF_ERROR(OneOf("advantage.zero_std", zero_std, {"keep", "drop"}).status());
   if (std_ddof != 0 && std_ddof != 1) {
     return absl::InvalidArgumentError(
         fmt::format("advantage.std_ddof {} must be 0 or 1", std_ddof));

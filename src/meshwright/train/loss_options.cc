@@ -1,26 +1,15 @@
 #include "meshwright/train/loss_options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <string_view>
 
-#include "meshwright/base/excerpt.h"
 #include "meshwright/base/float32.h"
-#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/one_of.h"
 #include "meshwright/base/status_macros.h"
 
 namespace mw::train {
 namespace {
-
-absl::Status CheckWord(const char* key, const std::string& value,
-                       const std::vector<std::string>& known) {
-  if (std::ranges::find(known, value) != known.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format("{} \"{}\" is unknown{}; it can be {}", key,
-                                                Excerpt(value), NearestNote(value, known),
-                                                fmt::join(known, ", ")));
-}
 
 absl::Status CheckPositive(const char* key, double value) {
   if (!(value > 0)) {
@@ -92,7 +81,7 @@ const std::vector<std::string>& LossNames() {
 }
 
 absl::Status DpoOptions::Validate() const {
-  MW_RETURN_IF_ERROR(CheckWord("loss.dpo_loss", loss, {"sigmoid", "ipo", "hinge"}));
+  MW_RETURN_IF_ERROR(OneOf("loss.dpo_loss", loss, {"sigmoid", "ipo", "hinge"}).status());
   MW_RETURN_IF_ERROR(CheckPositive("loss.dpo_beta", beta));
   MW_RETURN_IF_ERROR(CheckRange("loss.dpo_label_smoothing", label_smoothing,
                                 label_smoothing >= 0 && label_smoothing < 0.5,
@@ -111,7 +100,7 @@ absl::Status DpoOptions::Validate() const {
 }
 
 absl::Status DistillOptions::Validate() const {
-  MW_RETURN_IF_ERROR(CheckWord("loss.distill_kl", kl, {"forward", "reverse"}));
+  MW_RETURN_IF_ERROR(OneOf("loss.distill_kl", kl, {"forward", "reverse"}).status());
   MW_RETURN_IF_ERROR(CheckRange("loss.distill_top_k", static_cast<double>(top_k),
                                 top_k >= 2 && top_k <= 4096, "between 2 and 4096"));
   MW_RETURN_IF_ERROR(
@@ -123,20 +112,22 @@ absl::Status DistillOptions::Validate() const {
 
 absl::Status GrpoOptions::Validate() const {
   MW_RETURN_IF_ERROR(
-      CheckWord("loss.algorithm", algorithm, {"grpo", "gspo", "gspo-token", "cispo", "reinforce"}));
+      OneOf("loss.algorithm", algorithm, {"grpo", "gspo", "gspo-token", "cispo", "reinforce"})
+          .status());
   MW_RETURN_IF_ERROR(
       CheckRange("loss.clip_low", clip_low, clip_low >= 0 && clip_low <= 1, "between 0 and 1"));
   MW_RETURN_IF_ERROR(CheckRange("loss.clip_high", clip_high, clip_high >= 0, "at least 0"));
   MW_RETURN_IF_ERROR(CheckRange("loss.dual_clip", dual_clip, dual_clip == 0 || dual_clip > 1,
                                 "greater than 1, or 0 for none"));
   MW_RETURN_IF_ERROR(CheckRange("loss.kl_coef", kl_coef, kl_coef >= 0, "at least 0"));
-  MW_RETURN_IF_ERROR(CheckWord("loss.kl_estimator", kl_estimator, {"k1", "k2", "k3"}));
-  MW_RETURN_IF_ERROR(CheckWord("loss.kl_in", kl_in, {"loss", "reward"}));
-  MW_RETURN_IF_ERROR(CheckWord("loss.aggregation", aggregation,
-                               {"token-mean", "sequence-mean", "sequence-sum", "constant"}));
+  MW_RETURN_IF_ERROR(OneOf("loss.kl_estimator", kl_estimator, {"k1", "k2", "k3"}).status());
+  MW_RETURN_IF_ERROR(OneOf("loss.kl_in", kl_in, {"loss", "reward"}).status());
+  MW_RETURN_IF_ERROR(OneOf("loss.aggregation", aggregation,
+                           {"token-mean", "sequence-mean", "sequence-sum", "constant"})
+                         .status());
   MW_RETURN_IF_ERROR(CheckRange("loss.norm_length", static_cast<double>(norm_length),
                                 norm_length >= 0, "at least 0"));
-  MW_RETURN_IF_ERROR(CheckWord("loss.importance", importance, {"none", "token", "sequence"}));
+  MW_RETURN_IF_ERROR(OneOf("loss.importance", importance, {"none", "token", "sequence"}).status());
   MW_RETURN_IF_ERROR(CheckPositive("loss.importance_cap", importance_cap));
   MW_RETURN_IF_ERROR(CheckPositive("loss.temperature", temperature));
   // The logits are multiplied by it.
@@ -180,7 +171,7 @@ absl::Status GrpoOptions::Validate() const {
 }
 
 absl::Status LossOptions::Validate() const {
-  MW_RETURN_IF_ERROR(CheckWord("loss.name", name, LossNames()));
+  MW_RETURN_IF_ERROR(OneOf("loss.name", name, LossNames()).status());
   if (!(z_loss >= 0)) {
     return absl::InvalidArgumentError(fmt::format("loss.z_loss {} must not be negative", z_loss));
   }

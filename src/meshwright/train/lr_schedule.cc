@@ -1,15 +1,13 @@
 #include "meshwright/train/lr_schedule.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "meshwright/base/excerpt.h"
 #include "meshwright/base/float32.h"
-#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/one_of.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/compare.h"
@@ -50,12 +48,7 @@ const std::vector<std::string>& ScheduleNames() {
 }
 
 absl::Status ScheduleOptions::Validate() const {
-  const auto& names = ScheduleNames();
-  if (std::find(names.begin(), names.end(), lr_schedule) == names.end()) {
-    return absl::InvalidArgumentError(
-        fmt::format("lr_schedule \"{}\" is unknown{}; it can be {}", Excerpt(lr_schedule),
-                    NearestNote(lr_schedule, names), fmt::join(names, ", ")));
-  }
+  MW_RETURN_IF_ERROR(OneOf("lr_schedule", lr_schedule, ScheduleNames()).status());
   if (!(learning_rate >= 0)) {
     return absl::InvalidArgumentError(
         fmt::format("learning_rate {} must be a number that is not negative", learning_rate));

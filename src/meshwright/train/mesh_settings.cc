@@ -1,27 +1,17 @@
 #include "meshwright/train/mesh_settings.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "meshwright/base/excerpt.h"
-#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/one_of.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/spmd/rule_set.h"
 
 namespace mw::train {
 namespace {
-
-absl::StatusOr<size_t> Choice(const char* key, const std::string& value,
-                              const std::vector<std::string>& known) {
-  const auto it = std::ranges::find(known, value);
-  if (it != known.end()) return static_cast<size_t>(it - known.begin());
-  return absl::InvalidArgumentError(fmt::format("{} \"{}\" is unknown{}; it can be {}", key,
-                                                Excerpt(value), NearestNote(value, known),
-                                                fmt::join(known, ", ")));
-}
 
 absl::Status ParseReduceGradients(const std::string& text,
                                   std::map<std::string, ReduceGradients>* out) {
@@ -36,8 +26,8 @@ absl::Status ParseReduceGradients(const std::string& text,
           "reduce_gradients part \"{}\" is not AXIS=WHEN, as in data=update,fsdp=micro_batch",
           Excerpt(part)));
     }
-    MW_ASSIGN_OR_RETURN(const size_t when, Choice("reduce_gradients", part.substr(equals + 1),
-                                                  {"micro_batch", "update"}));
+    MW_ASSIGN_OR_RETURN(const size_t when, OneOf("reduce_gradients", part.substr(equals + 1),
+                                                 {"micro_batch", "update"}));
     (*out)[part.substr(0, equals)] =
         when == 0 ? ReduceGradients::kMicroBatch : ReduceGradients::kUpdate;
   }
@@ -73,7 +63,7 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
         "and there is none; give one, e.g. --mesh data=2, or use other rules",
         custom_mesh_and_rule));
   }
-  MW_ASSIGN_OR_RETURN(const size_t mode, Choice("shard_mode", shard_mode, {"explicit", "auto"}));
+  MW_ASSIGN_OR_RETURN(const size_t mode, OneOf("shard_mode", shard_mode, {"explicit", "auto"}));
   options.partition.automatic = mode == 1;
   if (options.partition.automatic && !has_mesh) {
     return absl::InvalidArgumentError(
@@ -81,10 +71,10 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
         "e.g. --mesh data=2, or leave it off");
   }
   MW_ASSIGN_OR_RETURN(const size_t fallback,
-                      Choice("sharding_fallback", sharding_fallback, {"error", "replicate"}));
+                      OneOf("sharding_fallback", sharding_fallback, {"error", "replicate"}));
   options.partition.replicate_indivisible = fallback == 1;
-  MW_ASSIGN_OR_RETURN(const size_t gather, Choice("gather_parameters", gather_parameters,
-                                                  {"layer", "micro_batch", "update"}));
+  MW_ASSIGN_OR_RETURN(const size_t gather, OneOf("gather_parameters", gather_parameters,
+                                                 {"layer", "micro_batch", "update"}));
   options.gather_parameters = static_cast<GatherParameters>(gather);
   MW_RETURN_IF_ERROR(ParseReduceGradients(reduce_gradients, &options.reduce_gradients));
   options.partition.prefetch_gathers = fsdp_prefetch;

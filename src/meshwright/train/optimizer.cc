@@ -1,15 +1,13 @@
 #include "meshwright/train/optimizer.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
-#include "meshwright/base/excerpt.h"
 #include "meshwright/base/float32.h"
-#include "meshwright/base/nearest_name.h"
+#include "meshwright/base/one_of.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/train/optimizers/adafactor.h"
 #include "meshwright/train/optimizers/adamw.h"
@@ -75,12 +73,7 @@ absl::Status CheckAdafactor(const OptimizerOptions& o) {
 
 absl::Status CheckMuon(const OptimizerOptions& o) {
   MW_RETURN_IF_ERROR(CheckFraction("muon_momentum", o.muon_momentum));
-  const std::vector<std::string> scales = {"moonlight", "keller"};
-  if (std::ranges::find(scales, o.muon_scale) == scales.end()) {
-    return absl::InvalidArgumentError(
-        fmt::format("muon_scale \"{}\" is unknown{}; it can be {}", Excerpt(o.muon_scale),
-                    NearestNote(o.muon_scale, scales), fmt::join(scales, ", ")));
-  }
+  MW_RETURN_IF_ERROR(OneOf("muon_scale", o.muon_scale, {"moonlight", "keller"}).status());
   if (o.muon_dtype != DType::kF32 && o.muon_dtype != DType::kBF16) {
     return absl::InvalidArgumentError(
         fmt::format("muon_dtype {} must be f32 or bf16", DTypeName(o.muon_dtype)));
@@ -100,12 +93,7 @@ const std::vector<std::string>& OptimizerNames() {
 }
 
 absl::Status OptimizerOptions::Validate() const {
-  const auto& names = OptimizerNames();
-  if (std::find(names.begin(), names.end(), opt_type) == names.end()) {
-    return absl::InvalidArgumentError(fmt::format("opt_type \"{}\" is unknown{}; it can be {}",
-                                                  Excerpt(opt_type), NearestNote(opt_type, names),
-                                                  fmt::join(names, ", ")));
-  }
+  MW_RETURN_IF_ERROR(OneOf("opt_type", opt_type, OptimizerNames()).status());
   MW_RETURN_IF_ERROR(CheckFraction("adam_b1", adam_b1));
   MW_RETURN_IF_ERROR(CheckFraction("adam_b2", adam_b2));
   MW_RETURN_IF_ERROR(CheckFraction("sgd_momentum", sgd_momentum));

@@ -66,9 +66,8 @@ class SftRun {
     }
     if (config_.engine.loss.name == "grpo") {
       return absl::InvalidArgumentError(
-          "loss.name=grpo learns from samples and their rewards, which sft does not make: give "
-          "sft, "
-          "dpo or distill");
+          "loss.name=grpo learns from samples and their rewards, which sft does not make: "
+          "give sft, dpo or distill");
     }
     const bool distills = config_.engine.loss.name == "distill";
     if (distills && options_.teacher.empty() && !options_.resume) {
