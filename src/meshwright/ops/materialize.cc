@@ -1,6 +1,6 @@
 #include "meshwright/ops/materialize.h"
 
-#include <fmt/format.h>
+#include "meshwright/ops/optimization_barrier.h"
 
 namespace mw::ops {
 namespace {
@@ -16,11 +16,7 @@ class Def final : public OpDef {
   void Vjp(VjpContext& ctx) const override { ctx.Add(0, Materialize(ctx.ct())); }
   void Lower(LowerContext& ctx) const override {
     if (ctx.target().platform != "tpu") return ctx.Set(0, ctx.operand(0));
-    const std::string type = stablehlo::TypeList({ctx.node().operand(0).type()});
-    const std::string name = ctx.writer().NewName();
-    ctx.writer().Line(fmt::format("{} = \"stablehlo.optimization_barrier\"({}) : {} -> {}", name,
-                                  ctx.operand(0), type, type));
-    ctx.Set(0, name);
+    LowerAsBarrier(ctx);
   }
 };
 

@@ -35,20 +35,7 @@ class Def final : public OpDef {
     for (size_t k = 0; k < flowing.size(); ++k) ctx.Add(flowing[k], passed[k]);
   }
 
-  void Lower(LowerContext& ctx) const override {
-    const Node& node = ctx.node();
-    std::vector<std::string> names;
-    std::vector<TensorType> types;
-    for (int i = 0; i < node.num_operands(); ++i) {
-      names.push_back(ctx.operand(i));
-      types.push_back(node.operand(i).type());
-    }
-    const std::string name = ctx.writer().NewName();
-    const std::string list = stablehlo::TypeList(types);
-    ctx.writer().Line(fmt::format("{}:{} = \"stablehlo.optimization_barrier\"({}) : {} -> {}", name,
-                                  names.size(), fmt::join(names, ", "), list, list));
-    for (int i = 0; i < node.num_results(); ++i) ctx.Set(i, fmt::format("{}#{}", name, i));
-  }
+  void Lower(LowerContext& ctx) const override { LowerAsBarrier(ctx); }
 };
 
 }  // namespace
@@ -56,6 +43,21 @@ class Def final : public OpDef {
 const OpDef& OptimizationBarrierOp() {
   static const Def* const def = new Def();
   return *def;
+}
+
+void LowerAsBarrier(LowerContext& ctx) {
+  const Node& node = ctx.node();
+  std::vector<std::string> names;
+  std::vector<TensorType> types;
+  for (int i = 0; i < node.num_operands(); ++i) {
+    names.push_back(ctx.operand(i));
+    types.push_back(node.operand(i).type());
+  }
+  const std::string name = ctx.writer().NewName();
+  const std::string list = stablehlo::TypeList(types);
+  ctx.writer().Line(fmt::format("{}:{} = \"stablehlo.optimization_barrier\"({}) : {} -> {}", name,
+                                names.size(), fmt::join(names, ", "), list, list));
+  for (int i = 0; i < node.num_results(); ++i) ctx.Set(i, fmt::format("{}#{}", name, i));
 }
 
 std::vector<Value> OptimizationBarrier(const std::vector<Value>& values) {

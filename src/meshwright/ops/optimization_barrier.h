@@ -16,6 +16,9 @@ namespace mw::ops {
 // Source: StableHLO specification, optimization_barrier.
 std::vector<Value> OptimizationBarrier(const std::vector<Value>& values);
 
+// Lowers a node whose result i is its operand i to a barrier.
+void LowerAsBarrier(LowerContext& ctx);
+
 }  // namespace mw::ops
 
 #endif  // MESHWRIGHT_OPS_OPTIMIZATION_BARRIER_H_
