@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -79,21 +77,6 @@ std::string DumpedText(const std::string& folder, std::string_view suffix) {
   return "";
 }
 
-// Takes "1.50G", as the compilers write sizes, off the front of `text`.
-std::optional<int64_t> TakeBytes(std::string_view& text) {
-  double bytes = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
-  if (error != std::errc()) return std::nullopt;
-  text.remove_prefix(static_cast<size_t>(end - text.data()));
-  const size_t unit =
-      text.empty() ? std::string_view::npos : std::string_view("KMGT").find(text[0]);
-  if (unit != std::string_view::npos) {
-    text.remove_prefix(1);
-    bytes *= std::exp2(10.0 * static_cast<double>(unit + 1));
-  }
-  return static_cast<int64_t>(bytes);
-}
-
 // As it is where it is text, else in hexadecimal.
 std::string Printable(const std::string& bytes) {
   const auto is_text = [](char c) { return c > ' ' && c < 0x7f; };
@@ -116,31 +99,6 @@ std::string LastWords(std::string_view log) {
     if (!line.empty()) last = line;
   }
   return std::string(last);
-}
-
-// Whether a compilation failed because the program needs more memory than there is.
-std::optional<DoesNotFit> ReadDoesNotFit(const absl::Status& status) {
-  if (status.code() != absl::StatusCode::kResourceExhausted) return std::nullopt;
-  DoesNotFit result;
-  result.message = Abridged(std::string(status.message()), 2000);
-  // "Used 120.5G of 94.7G hbm." or, of temporaries alone, "… temporaries (512.46G) exceeds
-  // available HBM (94.74G)."
-  const auto read = [&](std::string_view before, std::string_view between, std::string_view after) {
-    std::string_view rest = result.message;
-    const size_t at = rest.find(before);
-    if (at == std::string_view::npos) return;
-    rest.remove_prefix(at + before.size());
-    const std::optional<int64_t> needed = TakeBytes(rest);
-    if (!needed || !rest.starts_with(between)) return;
-    rest.remove_prefix(between.size());
-    const std::optional<int64_t> capacity = TakeBytes(rest);
-    if (!capacity || !rest.starts_with(after)) return;
-    result.needed_bytes = *needed;
-    result.capacity_bytes = *capacity;
-  };
-  read("Used ", " of ", " hbm");
-  read("temporaries (", ") exceeds available HBM (", ")");
-  return result;
 }
 
 // Compiles for devices that need not be there, or for virtual ones of the host.
@@ -181,7 +139,7 @@ absl::StatusOr<KernelPlan> Compile(const KernelRequest& request, const std::stri
   }
   plan.compile_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!status.ok()) {
-    plan.does_not_fit = ReadDoesNotFit(status);
+    plan.does_not_fit = ParseDoesNotFit(status);
     if (!plan.does_not_fit) return status;
     return plan;
   }

@@ -3,9 +3,7 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "meshwright/graph_testing/census_tally.h"
+#include "meshwright/plan/compiler_for_test.h"
 #include "meshwright/plan/step_plan.h"
 #include "meshwright/plan/target.h"
 #include "meshwright/train/mesh_layouts_for_test.h"
@@ -23,25 +22,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class GpuPlanTest : public ::testing::Test {
+class GpuPlanTest : public CompilerTest {
  protected:
   void SetUp() override {
-    std::string name = ::testing::TempDir() + "gpu_plan.XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    KernelCompilerOptions options;
-    options.cache_folder = name;
-    options.own_process = false;
-    auto compiler = KernelCompiler::Create(options);
-    ASSERT_TRUE(compiler.ok()) << compiler.status();
-    compiler_ = *std::move(compiler);
     const auto target = FindTarget("h200:8", compiler_);
     if (target.status().code() == absl::StatusCode::kNotFound) {
       GTEST_SKIP() << "./dev setup gpu was not run: " << target.status().message();
     }
     model_ = train::TinyModel("tiny-qwen3", [](models::ModelConfig& c) { c.vocab_size = 128; });
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // A whole step in one program, every collective as it is written, none made one with others.
   static PlanOptions NotCombined() {
@@ -93,8 +82,6 @@ class GpuPlanTest : public ::testing::Test {
     }
   }
 
-  std::string folder_;
-  KernelCompiler compiler_;
   std::unique_ptr<models::Model> model_;
   Mesh mesh_;
 };

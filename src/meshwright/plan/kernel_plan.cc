@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
+#include "meshwright/base/excerpt.h"
 #include "meshwright/plan/json_util.h"
 
 namespace mw::plan {
@@ -97,7 +101,48 @@ Json CollectivesJson(const std::optional<std::vector<hlo::Collective>>& collecti
   return rows;
 }
 
+// Takes "1.50G", as the compilers write sizes, off the front of `text`.
+std::optional<int64_t> TakeBytes(std::string_view& text) {
+  double bytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  const size_t unit =
+      text.empty() ? std::string_view::npos : std::string_view("KMGT").find(text[0]);
+  if (unit != std::string_view::npos) {
+    text.remove_prefix(1);
+    bytes *= std::exp2(10.0 * static_cast<double>(unit + 1));
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 }  // namespace
+
+std::optional<DoesNotFit> ParseDoesNotFit(const absl::Status& status) {
+  if (status.code() != absl::StatusCode::kResourceExhausted) return std::nullopt;
+  DoesNotFit result;
+  result.message = Abridged(std::string(status.message()), 2000);
+  // "Used 120.5G of 94.7G hbm." or, of temporaries alone, "… temporaries (512.46G) exceeds
+  // available HBM (94.74G)."
+  const auto read = [&](std::string_view before, std::string_view between, std::string_view after) {
+    std::string_view rest = result.message;
+    for (size_t at = rest.find(before); at != std::string_view::npos; at = rest.find(before)) {
+      rest.remove_prefix(at + before.size());
+      std::string_view sizes = rest;
+      const std::optional<int64_t> needed = TakeBytes(sizes);
+      if (!needed || !sizes.starts_with(between)) continue;
+      sizes.remove_prefix(between.size());
+      const std::optional<int64_t> capacity = TakeBytes(sizes);
+      if (!capacity || !sizes.starts_with(after)) continue;
+      result.needed_bytes = *needed;
+      result.capacity_bytes = *capacity;
+      return;
+    }
+  };
+  read("Used ", " of ", " hbm");
+  read("temporaries (", ") exceeds available HBM (", ")");
+  return result;
+}
 
 Json ToJson(const KernelPlan& plan) {
   if (plan.does_not_fit) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/hlo/collectives.h"
 #include "meshwright/hlo/live_tensors.h"
@@ -22,6 +23,10 @@ struct DoesNotFit {
   int64_t capacity_bytes = 0;  // likewise
   std::string message;         // the compiler's
 };
+
+// What a compiler said that refused a program for its memory; nullopt where it failed for another
+// reason.
+std::optional<DoesNotFit> ParseDoesNotFit(const absl::Status& status);
 
 struct KernelPlan {
   std::optional<DoesNotFit> does_not_fit;  // then only compile_s is known

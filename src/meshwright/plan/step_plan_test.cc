@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <map>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "meshwright/io/file_util.h"
+#include "meshwright/plan/compiler_for_test.h"
 #include "meshwright/plan/report_html.h"
 #include "meshwright/plan/search.h"
 #include "meshwright/plan/suggest.h"
@@ -24,23 +24,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class StepPlanTest : public ::testing::Test {
+class StepPlanTest : public CompilerTest {
  protected:
   StepPlanTest() {
-    std::string name = ::testing::TempDir() + "plan.XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    KernelCompilerOptions options;
-    options.cache_folder = name;
-    options.own_process = false;
-    auto compiler = KernelCompiler::Create(options);
-    EXPECT_TRUE(compiler.ok()) << compiler.status();
-    compiler_ = *std::move(compiler);
     auto model = train::OpenModel("random:tiny-qwen3");
     EXPECT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
   }
-  ~StepPlanTest() override { std::filesystem::remove_all(folder_); }
 
   absl::StatusOr<StepPlan> Plan(const std::string& topology, std::vector<std::string> settings,
                                 const PlanOptions& options = {}, double hbm_gib = 0) {
@@ -69,8 +59,6 @@ class StepPlanTest : public ::testing::Test {
     return bytes;
   }
 
-  std::string folder_;
-  KernelCompiler compiler_;
   train::OpenedModel model_;
   train::EngineOptions engine_;
   train::TrainConfig config_;

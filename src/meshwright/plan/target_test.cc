@@ -13,7 +13,7 @@
 #include <string>
 
 #include "meshwright/io/file_util.h"
-#include "meshwright/plan/compile_kernel.h"
+#include "meshwright/plan/compiler_for_test.h"
 #include "meshwright/plan/cuda_tools.h"
 #include "meshwright/plan/targets.h"
 
@@ -65,25 +65,13 @@ TEST(TargetFilesTest, TheConfigSaysTheSameOfADevice) {
   }
 }
 
-class FindTargetTest : public ::testing::Test {
+class FindTargetTest : public CompilerTest {
  protected:
-  FindTargetTest() {
-    std::string name = ::testing::TempDir() + "target.XXXXXX";
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    KernelCompilerOptions options;
-    options.cache_folder = name;
-    options.own_process = false;
-    compiler_ = *KernelCompiler::Create(options);
-  }
-  ~FindTargetTest() override { std::filesystem::remove_all(folder_); }
   std::string Error(const std::string& topology) {
     const auto target = FindTarget(topology, compiler_);
     EXPECT_EQ(target.status().code(), absl::StatusCode::kInvalidArgument) << target.status();
     return std::string(target.status().message());
   }
-  std::string folder_;
-  KernelCompiler compiler_;
 };
 
 TEST_F(FindTargetTest, GpusAreCounted) {
