@@ -18,16 +18,13 @@ Result: a Markdown table, the median and the worst relative error of the device'
 time of a step; JSON in --out. Python 3.11, standard library only; libtpu.
 """
 
-import argparse
 import json
-import os
-import pathlib
 import random
 import statistics
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import planned
+
 TARGETS = {"tpu7x:2x2x1": 8, "tpu7x:2x2x2": 16, "v6e:2x4": 8, "v5p:2x2x1": 4}
 # Heads of keys and values, which tensor must divide.
 MODELS = {"smollm2-135m": 3, "smollm2-360m": 5, "qwen3-0.6b": 8, "llama3.2-1b": 8,
@@ -73,9 +70,7 @@ def draw(rng):
 
 def plan(program, cell):
     """(plan, "") of a legal cell, (None, reason) of another."""
-    done = subprocess.run([program, "plan", "--json", "--quiet", *cell], capture_output=True,
-                          text=True, env=os.environ | {"MW_PLUGIN_PATH": os.environ.get(
-                              "MW_PLUGIN_PATH", str(ROOT / ".deps"))})
+    done = planned.plan(program, cell)
     if done.returncode == 2:
         return None, done.stderr.strip()
     if done.returncode != 0:
@@ -83,53 +78,50 @@ def plan(program, cell):
     return json.loads(done.stdout), ""
 
 
-def row_of(cell, planned):
+def row_of(cell, plan_of_cell):
     """Peaks in GiB and times in ms, estimated and compiled; None where nothing was compiled."""
-    kernels = planned["kernels"].values()
+    kernels = plan_of_cell["kernels"].values()
     if not all("device_bytes" in kernel for kernel in kernels):
         return None
     estimated = max(k["device_bytes"] - k["memory"]["working_bytes"] -
                     k["memory"]["other_bytes"] + k["estimated"]["working_bytes"] for k in kernels)
     return {
         "cell": " ".join(cell),
-        "compiled_gib": planned["device_peak_gib"],
+        "compiled_gib": plan_of_cell["device_peak_gib"],
         "estimated_gib": estimated / 2**30,
-        "modelled_ms": planned["modelled_ms_per_step"],
-        "estimated_ms": sum(k["count"] * k["estimated"]["ms"] for k in kernels),
+        "modelled_ms": plan_of_cell["modelled_ms_per_step"],
+        "estimated_ms": plan_of_cell["estimated_ms_per_step"],
         "kernels": {name: {"compiled_bytes": k["device_bytes"],
                            "working_bytes": k["memory"]["working_bytes"],
                            "other_bytes": k["memory"]["other_bytes"],
                            "estimated_working_bytes": k["estimated"]["working_bytes"],
                            "modelled_ms": k["modelled_ms"],
                            "estimated_ms": k["estimated"]["ms"]}
-                    for name, k in planned["kernels"].items()},
+                    for name, k in plan_of_cell["kernels"].items()},
     }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = planned.parser(__doc__, "plan_accuracy")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cells", type=int, default=30)
     parser.add_argument("--skip", type=int, default=0)
-    parser.add_argument("--program", default=str(ROOT / "build/release/meshwright"))
-    parser.add_argument("--out", default=str(ROOT / "build/bench/plan_accuracy.json"))
     args = parser.parse_args()
     rng = random.Random(args.seed)
     rows, refused, too_large = [], [], []
     drawn = 0
     while drawn < args.cells:
         cell = draw(rng)
-        planned, reason = plan(args.program, cell)
+        found, reason = plan(args.program, cell)
         if reason:
             refused.append({"cell": " ".join(cell), "reason": reason})
             continue
         drawn += 1
         if drawn <= args.skip:
             continue
-        row = row_of(cell, planned)
+        row = row_of(cell, found)
         if row is None:
-            too_large.append({"cell": " ".join(cell), "smaller": planned.get("smaller")})
+            too_large.append({"cell": " ".join(cell), "smaller": found.get("smaller")})
         else:
             rows.append(row)
         print(f"{drawn}: {' '.join(cell)}", file=sys.stderr)
@@ -154,10 +146,9 @@ def main():
               f"{100 * max(time):.1f} %", end="")
     print(f"; {len(rows)} cells, {len(too_large)} more do not fit, {len(refused)} draws are not "
           "legal")
-    out = pathlib.Path(args.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"seed": args.seed, "rows": rows, "too_large": too_large,
-                               "refused": refused}, indent=1))
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps({"seed": args.seed, "rows": rows, "too_large": too_large,
+                                    "refused": refused}, indent=1))
 
 
 if __name__ == "__main__":

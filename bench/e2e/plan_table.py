@@ -11,76 +11,67 @@ A row takes ten to twenty minutes of two cores; what was compiled once is rememb
 Result: a Markdown table; JSON of all plans in --out. Python 3.11, standard library only; libtpu.
 """
 
-import argparse
 import json
-import os
-import pathlib
 import re
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import planned
+
 QWEN = ("--model qwen3-0.6b batch_size=8 max_target_length=1024 gradient_accumulation_steps=8 "
         "remat_policy=full").split()
-LLAMA = ("--model llama3.1-8b --mesh fsdp=8 --rules fsdp-vocab batch_size=8 max_target_length=1024 "
-         "gradient_accumulation_steps=4 scan_layers=true dtype=bf16").split()
+LLAMA = ("--model llama3.1-8b batch_size=8 max_target_length=1024 gradient_accumulation_steps=4 "
+         "scan_layers=true dtype=bf16").split()
+FSDP = ["--mesh", "fsdp=8", "--rules", "fsdp-vocab"]
+ONCE_AN_UPDATE = ["gather_parameters=update", "reduce_gradients=fsdp=update"]
 LAYOUTS = {
     "data=8": ["--mesh", "data=8"],
     "data=8, summed in each micro-batch": ["--mesh", "data=8",
                                            "reduce_gradients=data=micro_batch"],
     "data=8, Zero-1": ["--mesh", "data=8", "shard_optimizer_over_data=true"],
-    "fsdp=8": ["--mesh", "fsdp=8", "--rules", "fsdp-vocab"],
-    "fsdp=8, once an update": ["--mesh", "fsdp=8", "--rules", "fsdp-vocab",
-                               "gather_parameters=update", "reduce_gradients=fsdp=update"],
+    "fsdp=8": FSDP,
+    "fsdp=8, once an update": FSDP + ONCE_AN_UPDATE,
 }
 
 
 def rows():
-    for scan in ("true", "false"):
+    for scan, scanned in (("true", "scanned"), ("false", "unscanned")):
         for dtype in ("bf16", "f32"):
             for layout, flags in LAYOUTS.items():
-                name = f"qwen3-0.6b, {dtype}, {'scanned' if scan == 'true' else 'unscanned'}, {layout}"
-                yield name, QWEN + flags + [f"dtype={dtype}", f"scan_layers={scan}"]
-    for remat in ("full", "minimal"):
-        yield f"llama3.1-8b, bf16, remat {remat}, fsdp=8", LLAMA + [f"remat_policy={remat}"]
-        yield (f"llama3.1-8b, bf16, remat {remat}, fsdp=8, once an update",
-               LLAMA + [f"remat_policy={remat}"] + LAYOUTS["fsdp=8, once an update"][4:])
+                yield (f"qwen3-0.6b, {dtype}, {scanned}, {layout}",
+                       QWEN + flags + [f"dtype={dtype}", f"scan_layers={scan}"])
+    yield ("llama3.1-8b, bf16, scanned, fsdp=8, remat full, prefetched",
+           LLAMA + FSDP + ["remat_policy=full", "fsdp_prefetch=true"])
+    yield ("llama3.1-8b, bf16, scanned, fsdp=8, remat minimal, once an update",
+           LLAMA + FSDP + ["remat_policy=minimal"] + ONCE_AN_UPDATE)
 
 
 def plan(program, flags, costs):
-    command = [program, "plan", "--json", "--quiet", "--topology", "tpu7x:2x2x1", "--kernel-costs",
-               costs, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {
-        "MW_PLUGIN_PATH": os.environ.get("MW_PLUGIN_PATH", str(ROOT / ".deps"))})
+    done = planned.plan(program, ["--topology", "tpu7x:2x2x1", "--kernel-costs", costs, *flags])
     if done.returncode != 0:
         sys.exit(f"{' '.join(flags)}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 
-def figures(planned):
+def figures(of):
     """ms of the programs, of the step and of one of a single micro-batch; GiB of the two steps."""
-    kernels = planned["kernels"]
+    kernels = of["kernels"]
     if not all("device_bytes" in kernel for kernel in kernels.values()):
         return None
     ms = {name.removesuffix("_kernel"): kernel["modelled_ms"] for name, kernel in kernels.items()}
     single = [kernels["first_kernel"], kernels["update_kernel"]]
-    return {"ms": ms, "step_ms": planned["modelled_ms_per_step"],
+    return {"ms": ms, "step_ms": of["modelled_ms_per_step"],
             "single_ms": sum(k["modelled_ms"] for k in single),
-            "timeline_ms": planned["timeline_ms_per_step"],
-            "gib": planned["device_peak_gib"],
+            "timeline_ms": of["timeline_ms_per_step"],
+            "gib": of["device_peak_gib"],
             "single_gib": max(k["device_bytes"] for k in single) / 2**30,
-            "sent_gib": planned["sent_bytes_per_step"] / 2**30}
+            "sent_gib": of["sent_bytes_per_step"] / 2**30}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = planned.parser(__doc__, "plan_table")
     parser.add_argument("--only", default="", help="rows whose name it matches")
-    parser.add_argument("--program", default=str(ROOT / "build/release/meshwright"))
-    parser.add_argument("--out", default=str(ROOT / "build/bench/plan_table.json"))
     args = parser.parse_args()
-    out = pathlib.Path(args.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     plans = {}
     print("| row | first, accum, update: ms | step: ms | declared | in turn | GiB | GA=1: ms | "
           "declared | GiB | sent GiB |\n|---|---|---|---|---|---|---|---|---|---|")
@@ -97,7 +88,7 @@ def main():
               f"{free['step_ms']:.1f} | {declared['step_ms']:.1f} | {declared['timeline_ms']:.0f} | "
               f"{declared['gib']:.2f} | {free['single_ms']:.1f} | {declared['single_ms']:.1f} | "
               f"{declared['single_gib']:.2f} | {declared['sent_gib']:.1f} |", flush=True)
-        out.write_text(json.dumps(plans))
+        args.out.write_text(json.dumps(plans))
 
 
 if __name__ == "__main__":
