@@ -5,10 +5,14 @@
 
 Draws random legal cells (model, target, mesh, rules, micro-batches, row length, dtypes,
 recomputation, optimizer, when weights are gathered and gradients reduced), plans each with
-`meshwright plan --json`, and compares by program the estimated memory of a device, and the
-estimated time, with the compiled. Draws that the program refuses as illegal are left out, and
-counted. The same seed draws the same cells; --skip leaves out the first ones, such as those that
-an estimate was tuned on.
+`meshwright plan --json`, and compares by program the estimated memory of a device, the estimated
+time, and the bytes that the census says are reduced and gathered over each group of devices, with
+the compiled. Draws that the program refuses as illegal are left out, and counted. The same seed
+draws the same cells; --skip leaves out the first ones, such as those that an estimate was tuned on.
+
+A compiler may combine collectives, send operands of float32 products as bf16, and do a small or
+narrow reduce-scatter as an all-reduce: `same`, `narrowed` and `+AR` in the table. Anything else
+`differs`, and is told on stderr.
 
 A cell takes two to five minutes of two cores; what was compiled once is remembered by the program,
 so a second run of the same cells, after a change of the estimate, takes seconds. One that does not
@@ -78,6 +82,50 @@ def plan(program, cell):
     return json.loads(done.stdout), ""
 
 
+def first_group(mesh, axes):
+    """The devices that differ from device 0 along `axes` alone; mesh is "data=2,fsdp=4"."""
+    sizes = [axis.split("=") for axis in mesh.split(",")] if mesh else []
+    group, stride = [0], 1
+    for axis, size in reversed(sizes):
+        if axis in axes:
+            group = [device + stride * i for device in group for i in range(int(size))]
+        stride *= int(size)
+    return tuple(sorted(group))
+
+
+def collectives(plan_of_cell):
+    """(verdict, differences) of the census against what the compiled programs hold."""
+    verdicts, differences = set(), []
+    for name, kernel in plan_of_cell["kernels"].items():
+        ours, compiled = {}, {}
+        for row in kernel["census"]:
+            sent = ours.setdefault(first_group(plan_of_cell["mesh"], row["axes"]), {})
+            sent[row["kind"]] = sent.get(row["kind"], 0) + row["bytes"] * row["trips"]
+        for row in kernel["compiled_collectives"]:
+            if row["kind"] == "collective_permute":  # of the halves of a gather: no more is sent
+                continue
+            sent = compiled.setdefault(tuple(sorted(row["first_group"])), {})
+            sent[row["kind"]] = sent.get(row["kind"], 0) + row["bytes"]
+        for group in sorted(ours.keys() | compiled.keys()):
+            mine, theirs = ours.get(group, {}), compiled.get(group, {})
+            # An all-reduce sends as much as a reduce-scatter and a gather of the same.
+            more = max(0, theirs.get("all_reduce", 0) - mine.get("all_reduce", 0)) / 2
+            for kind in ("reduce_scatter", "all_gather"):
+                want = mine.get(kind, 0) + mine.get("all_reduce", 0) / 2
+                have = theirs.get(kind, 0) + theirs.get("all_reduce", 0) / 2
+                if kind == "all_gather" and more > 1e4:
+                    have -= more
+                    verdicts.add("+AR")
+                if abs(have - want) <= 1e-4 * want + 64:
+                    continue
+                if 0.499 * want <= have < want:
+                    verdicts.add("narrowed")
+                else:
+                    differences.append(f"{name} {kind} over {group}: {want:.0f} by census, "
+                                       f"{have:.0f} compiled")
+    return "differs" if differences else " ".join(sorted(verdicts)) or "same", differences
+
+
 def row_of(cell, plan_of_cell):
     """Peaks in GiB and times in ms, estimated and compiled; None where nothing was compiled."""
     kernels = plan_of_cell["kernels"].values()
@@ -85,8 +133,12 @@ def row_of(cell, plan_of_cell):
         return None
     estimated = max(k["device_bytes"] - k["memory"]["working_bytes"] -
                     k["memory"]["other_bytes"] + k["estimated"]["working_bytes"] for k in kernels)
+    verdict, differences = collectives(plan_of_cell)
+    for difference in differences:
+        print(difference, file=sys.stderr)
     return {
         "cell": " ".join(cell),
+        "collectives": verdict,
         "compiled_gib": plan_of_cell["device_peak_gib"],
         "estimated_gib": estimated / 2**30,
         "modelled_ms": plan_of_cell["modelled_ms_per_step"],
@@ -131,13 +183,15 @@ def main():
 
     memory = errors("estimated_gib", "compiled_gib")
     time = errors("estimated_ms", "modelled_ms")
-    print("| cell | GiB | estimated | error | ms | estimated | error |\n|---|---|---|---|---|---|---|")
+    print("| cell | GiB | estimated | error | ms | estimated | error | collectives |\n"
+          "|---|---|---|---|---|---|---|---|")
     for row in rows:
         ms = row["modelled_ms"]
         print(f"| {row['cell']} | {row['compiled_gib']:.2f} | {row['estimated_gib']:.2f} | "
               f"{100 * (row['estimated_gib'] / row['compiled_gib'] - 1):+.0f} % | "
               f"{ms or 0:.1f} | {row['estimated_ms']:.1f} | "
-              f"{100 * (row['estimated_ms'] / ms - 1) if ms else 0:+.0f} % |")
+              f"{100 * (row['estimated_ms'] / ms - 1) if ms else 0:+.0f} % | "
+              f"{row['collectives']} |")
     if memory:
         print(f"\nmemory: median {100 * statistics.median(memory):.1f} %, worst "
               f"{100 * max(memory):.1f} %", end="")

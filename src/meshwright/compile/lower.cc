@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/compile/native_layout.h"
 #include "meshwright/graph/live_nodes.h"
 #include "meshwright/ops/op_def.h"
 
@@ -126,11 +127,19 @@ std::vector<std::string> Context::Inline(const Graph& region,
 }
 
 std::string Lower(const Graph& graph, const std::string& module_name, int64_t num_partitions,
-                  const ops::Target& target, const ShardyAnnotations* annotations, bool locations) {
+                  const ops::Target& target, const ShardyAnnotations* annotations, bool locations,
+                  const NativeArrays& native = {}) {
   Lowering lowering(target, annotations, locations);
   stablehlo::Writer& w = lowering.writer;
   const auto sharding = [](const PartitionSpec& spec, const TensorType& type) {
     return "sdy.sharding = #sdy.sharding" + ShardingText(spec, type.rank());
+  };
+  // Adds the layout of array `i` where it is one of `which`.
+  const auto add_layout = [&](const std::vector<bool>& which, size_t i, const TensorType& type,
+                              std::vector<std::string>* attributes) {
+    if (i >= which.size() || !which[i]) return;
+    const std::string layout = NativeLayout(target, type);
+    if (!layout.empty()) attributes->push_back(fmt::format("mhlo.layout_mode = \"{}\"", layout));
   };
   std::vector<std::string> arguments, signature, types, results;
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
@@ -140,6 +149,7 @@ std::string Lower(const Graph& graph, const std::string& module_name, int64_t nu
     if (annotations != nullptr) attributes.push_back(sharding(annotations->inputs[i], type));
     const int output = graph.parameter_infos()[i].donated_to_output;
     if (output >= 0) attributes.push_back(fmt::format("tf.aliasing_output = {} : i32", output));
+    add_layout(native.inputs, i, type, &attributes);
     signature.push_back(fmt::format("{}: {}", arguments.back(), stablehlo::TypeText(type)));
     if (!attributes.empty()) {
       signature.back() += fmt::format(" {{{}}}", fmt::join(attributes, ", "));
@@ -150,8 +160,11 @@ std::string Lower(const Graph& graph, const std::string& module_name, int64_t nu
     MW_CHECK_MSG(type.spec.IsReplicated(), "sharded value in a program for one device");
     types.push_back(stablehlo::TypeText(type));
     results.push_back(types.back());
-    if (annotations != nullptr) {
-      results.back() += fmt::format(" {{{}}}", sharding(annotations->outputs[i], type));
+    std::vector<std::string> attributes;
+    if (annotations != nullptr) attributes.push_back(sharding(annotations->outputs[i], type));
+    add_layout(native.outputs, i, type, &attributes);
+    if (!attributes.empty()) {
+      results.back() += fmt::format(" {{{}}}", fmt::join(attributes, ", "));
     }
   }
   w.Line(num_partitions == 1
@@ -178,8 +191,9 @@ std::string Lower(const Graph& graph, const std::string& module_name, int64_t nu
 }  // namespace
 
 std::string LowerToStableHlo(const Graph& graph, const std::string& module_name,
-                             int64_t num_partitions, const ops::Target& target, bool locations) {
-  return Lower(graph, module_name, num_partitions, target, nullptr, locations);
+                             int64_t num_partitions, const ops::Target& target, bool locations,
+                             const NativeArrays& native) {
+  return Lower(graph, module_name, num_partitions, target, nullptr, locations, native);
 }
 
 std::string LowerToShardy(const Graph& graph, const std::string& module_name,

@@ -3,12 +3,19 @@
 #define MESHWRIGHT_COMPILE_LOWER_H_
 
 #include <string>
+#include <vector>
 
 #include "meshwright/compile/shardy.h"
 #include "meshwright/graph/graph.h"
 #include "meshwright/ops/op_def.h"
 
 namespace mw::compile {
+
+// Which parameters and outputs; lists that end early: none of the others.
+struct NativeArrays {
+  std::vector<bool> inputs;
+  std::vector<bool> outputs;
+};
 
 // The StableHLO module of `graph` with one function @main: its parameters in
 // order, donated ones marked with tf.aliasing_output. Nodes that no output needs
@@ -17,11 +24,12 @@ namespace mw::compile {
 //
 // With `num_partitions` > 1 it is the program of each of that many devices. With `locations`
 // each op says where it stands, "layers/mlp/dot_general": compilers repeat it in what they dump.
+// What `native` names has its NativeLayout.
 // REQUIRES: every sharding is replicated (the partitioner runs before).
 // Errors: GraphError of an op that has a kernel for `target` but not for its sizes.
 std::string LowerToStableHlo(const graph::Graph& graph, const std::string& module_name,
                              int64_t num_partitions = 1, const ops::Target& target = {},
-                             bool locations = false);
+                             bool locations = false, const NativeArrays& native = {});
 
 // The global program for XLA to partition over annotations.mesh: as above, with the
 // mesh, the shardings of arguments and results, and a constraint for each constrain and

@@ -56,10 +56,12 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     options.inputs = std::move(boundary.inputs);
     options.outputs = std::move(boundary.outputs);
     options.weights = std::move(boundary.weights);
+    const NativeArrays native = {std::move(boundary.native_inputs),
+                                 std::move(boundary.native_outputs)};
     options.replicate_indivisible = partition.replicate_indivisible;
     options.notes = notes;
     if (partition.mesh.empty()) {
-      program.stablehlo = LowerToStableHlo(graph, name, 1, target, partition.locations);
+      program.stablehlo = LowerToStableHlo(graph, name, 1, target, partition.locations, native);
       program.graph = owned;
       SetInterface(program, graph);
     } else if (partition.automatic) {
@@ -83,8 +85,8 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       const graph::Graph& local = *partitioned.local.graph;
       program.has_coordinates = partitioned.local.has_coordinates;
       program.census = spmd::TakeCensus(local);
-      program.stablehlo =
-          LowerToStableHlo(local, name, partition.mesh.num_devices(), target, partition.locations);
+      program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices(), target,
+                                           partition.locations, native);
       SetInterface(program, *partitioned.placed);
       program.graph = std::move(partitioned.local.graph);
       program.placed = std::move(partitioned.placed);

@@ -76,6 +76,9 @@ struct Boundary {
   std::vector<PartitionSpec> inputs;
   std::vector<PartitionSpec> outputs;
   std::vector<bool> weights;  // which parameters are the model's
+  // What no host ever reads or writes: it may lie as the target computes with it (NativeLayout).
+  std::vector<bool> native_inputs;
+  std::vector<bool> native_outputs;
 };
 
 // Builds a graph with `build`, verifies, partitions and lowers it for `target`. The one

@@ -34,17 +34,21 @@ class Signature {
  public:
   explicit Signature(graph::Graph& g) : g_(g) {}
 
-  // The next parameter. `weight`: it is one of the model's.
+  // The next parameter. `weight`: it is one of the model's; `native`: no host ever writes it, only
+  // a program with a native output.
   graph::Value Input(const TensorType& type, const std::string& name, const PartitionSpec& spec,
-                     bool weight = false) {
+                     bool weight = false, bool native = false) {
+    boundary_.native_inputs.push_back(native);
     boundary_.inputs.push_back(spec);
     boundary_.weights.push_back(weight);
     return g_.AddParameter(type, name);
   }
 
-  // The next output. `donor`, when not null, is the input whose buffer it takes over.
+  // The next output. `donor`, when not null, is the input whose buffer it takes over; `native`: no
+  // host ever reads it, only programs with native inputs.
   void Output(graph::Value value, std::string name, const PartitionSpec& spec,
-              graph::Value donor = {}) {
+              graph::Value donor = {}, bool native = false) {
+    boundary_.native_outputs.push_back(native);
     outputs_.push_back(value);
     names_.push_back(std::move(name));
     donors_.push_back(donor);

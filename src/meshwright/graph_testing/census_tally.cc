@@ -24,11 +24,7 @@ CensusTally TallyOf(const std::vector<hlo::Collective>& collectives) {
   for (const hlo::Collective& c : collectives) {
     CensusAmount& amount = tally[{c.kind, c.groups, c.trips}];
     ++amount.count;
-    const int64_t n = c.groups.empty() ? 1 : static_cast<int64_t>(c.groups[0].size());
-    if (c.kind == "all-reduce") amount.bytes += 2 * (c.result_bytes / n * (n - 1));
-    if (c.kind == "all-gather") amount.bytes += c.result_bytes / n * (n - 1);
-    if (c.kind == "reduce-scatter") amount.bytes += c.result_bytes * (n - 1);
-    if (c.kind == "all-to-all") amount.bytes += c.result_bytes / n * (n - 1);
+    amount.bytes += hlo::SentBytes(c);
   }
   return tally;
 }

@@ -216,6 +216,17 @@ absl::StatusOr<Groups> ParseReplicaGroups(std::string_view text) {
   return groups;
 }
 
+int64_t SentBytes(const Collective& collective) {
+  const auto& groups = collective.groups;
+  const int64_t n = groups.empty() ? 1 : static_cast<int64_t>(groups[0].size());
+  const int64_t bytes = collective.result_bytes;
+  if (collective.kind == "all-reduce") return 2 * (bytes / n * (n - 1));
+  if (collective.kind == "all-gather") return bytes / n * (n - 1);
+  if (collective.kind == "reduce-scatter") return bytes * (n - 1);
+  if (collective.kind == "all-to-all") return bytes / n * (n - 1);
+  return 0;
+}
+
 absl::StatusOr<std::vector<Collective>> ParseCollectives(std::string_view hlo) {
   const Module module = ParseModule(hlo);
   std::vector<Collective> found;

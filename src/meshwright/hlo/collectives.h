@@ -20,6 +20,10 @@ struct Collective {
   int64_t trips = 1;                // the product of the loops around it
 };
 
+// Sent by one device in one execution, in bytes, by the same ring algorithms as spmd::CensusRow
+// counts with; 0 for kinds that it does not have.
+int64_t SentBytes(const Collective& collective);
+
 // The collectives that one execution of the entry computation of `hlo`, the text of a
 // compiled module, runs, in the order of the text. Of an asynchronous pair the start
 // counts. A computation that is called from several places counts once for each.

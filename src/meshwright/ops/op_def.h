@@ -148,6 +148,8 @@ class VjpForwardContext {
 struct Target {
   // PJRT's name of the platform: "tpu" has kernels; anything else gets StableHLO only.
   std::string platform = {};
+  // PJRT's name of the kind of device, "TPU7x"; "" is any.
+  std::string device_kind = {};
   // Whether kernels tell the compiler's scheduler what they cost. Without, it takes each
   // for one cycle, as it does kernels of engines that declare nothing.
   bool declare_kernel_costs = true;

@@ -1,6 +1,7 @@
 #include "meshwright/plan/estimate.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <vector>
@@ -35,9 +36,31 @@ bool IsFused(const Node& node) {
 
 int64_t Bytes(const Value& v) { return v.type().num_bytes(); }
 
+// Whether a TPU makes bf16 of `v`: float32 that only products of default precision read, gathered
+// before or not.
+bool IsRounded(const Graph& graph, Value v) {
+  if (v.type().dtype != DType::kF32) return false;
+  bool is_read = false;
+  for (const auto& node : graph.nodes()) {
+    if (std::ranges::find(node->operands(), v) == node->operands().end()) continue;
+    const std::string_view op = node->op_name();
+    if (op == "dot_general") {
+      if (node->attrs().String("precision") != "default") return false;
+    } else if (op == "all_gather" || op == "reshape" || op == "transpose") {
+      if (!IsRounded(graph, node->result(0))) return false;
+    } else {
+      return false;
+    }
+    is_read = true;
+  }
+  return is_read;
+}
+
 // Peaks of graphs of one program.
 class MemoryWalk {
  public:
+  explicit MemoryWalk(bool tpu) : tpu_(tpu) {}
+
   // The most bytes that are live at a time of values that `graph` makes. Outputs in `placed`
   // are written where they are wanted, and count nothing.
   int64_t Peak(const Graph& graph, const std::vector<bool>& placed) {
@@ -77,6 +100,7 @@ class MemoryWalk {
       Node& node = *nodes[i];
       if (!live[node.id()] || node.is_parameter()) continue;
       if (!node.regions().empty()) inner[i] = InnerPeak(node);
+      if (tpu_) inner[i] += ScratchBytes(node);
       for (int r = 0; r < node.num_results(); ++r) {
         const Value v = node.result(r);
         const auto it = last.find(v);
@@ -89,6 +113,10 @@ class MemoryWalk {
         change[fused ? static_cast<size_t>(end) : i] += bytes;
         change[static_cast<size_t>(until) + 1] -= bytes;
       }
+    }
+    for (const Extra& extra : ExtraBuffers(graph, live)) {
+      change[extra.from] += extra.bytes;
+      change[extra.until + 1] -= extra.bytes;
     }
     int64_t now = 0, peak = 0;
     for (size_t i = 0; i <= nodes.size(); ++i) {
@@ -130,21 +158,68 @@ class MemoryWalk {
     }
   }
 
-  int64_t InnerPeak(const Node& node) {
-    const Graph& body = *node.regions()[0];
-    int64_t bytes = 0;
-    std::vector<bool> placed(body.outputs().size(), node.op_name() == "scan");
-    if (node.op_name() == "scan") {
-      const ops::ScanLayout layout(node);
-      for (int p = 0; p < layout.num_parameters(); ++p) {
-        if (layout.is_x(p)) bytes += CastBytes(body, body.parameters()[p]) * layout.length;
+  // A buffer that no value of the graph names, by places.
+  struct Extra {
+    int64_t bytes;
+    size_t from, until;
+  };
+
+  std::vector<Extra> ExtraBuffers(const Graph& graph, const std::vector<bool>& live) const {
+    std::vector<Extra> extras;
+    const auto& nodes = graph.nodes();
+    // Casts of stacked weights: one serves all loops that read it, and stays from the first to
+    // the last.
+    graph::ValueMap<size_t> casts;
+    // Operands of collectives that are copied because they are the program's, all at a time.
+    std::optional<size_t> copies;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const Node& node = *nodes[i];
+      if (!live[node.id()] || node.is_parameter()) continue;
+      if (node.op_name() == "scan") {
+        const ops::ScanLayout layout(node);
+        const Graph& body = *node.regions()[0];
+        for (int p = 0; p < layout.num_parameters(); ++p) {
+          if (!layout.is_x(p)) continue;
+          const int64_t bytes = CastBytes(body, body.parameters()[p]) * layout.length;
+          if (bytes == 0) continue;
+          const auto [it, is_new] =
+              casts.emplace(node.operand(layout.operand_of(p)), extras.size());
+          if (is_new) extras.push_back({bytes, i, i});
+          Extra& extra = extras[it->second];
+          extra.until = i;
+          extra.bytes = std::max(extra.bytes, bytes);
+        }
+      } else if (tpu_ && node.op_name() == "reduce_scatter" &&
+                 (node.operand(0).node->is_parameter() || IsFused(*node.operand(0).node))) {
+        if (!copies) {
+          copies = extras.size();
+          extras.push_back({0, i, i});
+        }
+        extras[*copies].bytes += Bytes(node.operand(0));
+        extras[*copies].until = i;
       }
     }
-    return bytes + Peak(body, placed);
+    return extras;
   }
 
-  // Of a slice of stacked weights that the body only casts to something narrower: its cast.
-  static int64_t CastBytes(const Graph& body, Value parameter) {
+  // Copies of a table for the unit that gathers and scatters rows.
+  static int64_t ScratchBytes(Node& node) {
+    if (node.op_name() == "take_rows" && IsCollective(*node.operand(0).node)) {
+      return Bytes(node.operand(0));
+    }
+    if (node.op_name() == "scatter_add_rows") return Bytes(node.result(0));
+    return 0;
+  }
+
+  int64_t InnerPeak(const Node& node) {
+    const Graph& body = *node.regions()[0];
+    const std::vector<bool> placed(body.outputs().size(), node.op_name() == "scan");
+    return Peak(body, placed);
+  }
+
+  // Of a slice of stacked weights that the body only reads as something narrower: that.
+  int64_t CastBytes(const Graph& body, Value parameter) const {
+    if (tpu_ && IsRounded(body, parameter)) return Bytes(parameter) / 2;
     int64_t bytes = 0;
     for (const auto& node : body.nodes()) {
       for (const Value& v : node->operands()) {
@@ -164,6 +239,8 @@ class MemoryWalk {
     }
     return Bytes(v);
   }
+
+  bool tpu_;
 };
 
 struct Cost {
@@ -171,36 +248,56 @@ struct Cost {
   double compute_ms = 0;
   double transfer_ms = 0;
   double ms = 0;
+  double exposed_ms = 0;  // of it, in transfers outside of loops
 };
 
 class TimeWalk {
  public:
   explicit TimeWalk(const Target& target) : target_(target) {}
 
-  // One execution of `graph`; `loop`: what it sends goes on while it computes.
+  // One execution of `graph`; `loop`: it is a loop's body, whose transfers go on while it computes,
+  // those of weights while the iteration before does.
   Cost Of(const Graph& graph, bool loop) const {
     const std::vector<bool> live = graph::LiveNodes(graph);
     Cost own, inner;
+    // What a node has to wait for: the longest chain of transfers, and of transfers and work.
+    std::vector<double> sent(graph.nodes().size()), span(graph.nodes().size());
+    double longest_sent = 0, longest_span = 0;
     for (const auto& node : graph.nodes()) {
       if (!live[node->id()] || node->is_parameter()) continue;
+      const Cost before = own;
+      double inside_ms = 0;
       if (node->regions().empty()) {
-        Add(*node, &own);
-        continue;
+        Add(graph, *node, &own);
+      } else {
+        const bool is_scan = node->op_name() == "scan";
+        const double n = is_scan ? static_cast<double>(ops::ScanLayout(*node).length) : 1.0;
+        const Cost body = Of(*node->regions()[0], is_scan || loop);
+        inner.flops += n * body.flops;
+        inner.compute_ms += n * body.compute_ms;
+        inner.transfer_ms += n * body.transfer_ms;
+        inner.ms += n * body.ms;
+        inside_ms = n * body.ms;
       }
-      const bool is_scan = node->op_name() == "scan";
-      const double n = is_scan ? static_cast<double>(ops::ScanLayout(*node).length) : 1.0;
-      const Cost body = Of(*node->regions()[0], is_scan || loop);
-      inner.flops += n * body.flops;
-      inner.compute_ms += n * body.compute_ms;
-      inner.transfer_ms += n * body.transfer_ms;
-      inner.ms += n * body.ms;
+      double& chain = sent[node->id()];
+      double& path = span[node->id()];
+      for (const Value& v : node->operands()) {
+        chain = std::max(chain, sent[v.node->id()]);
+        path = std::max(path, span[v.node->id()]);
+      }
+      const double transfer_ms = own.transfer_ms - before.transfer_ms;
+      chain += transfer_ms;
+      path += transfer_ms + own.compute_ms - before.compute_ms + inside_ms;
+      longest_sent = std::max(longest_sent, chain);
+      longest_span = std::max(longest_span, path);
     }
     Cost cost;
     cost.flops = own.flops + inner.flops;
     cost.compute_ms = own.compute_ms + inner.compute_ms;
     cost.transfer_ms = own.transfer_ms + inner.transfer_ms;
-    cost.ms = inner.ms +
-              (loop ? std::max(own.compute_ms, own.transfer_ms) : own.compute_ms + own.transfer_ms);
+    const double work = own.compute_ms + inner.ms;
+    cost.exposed_ms = loop ? 0 : longest_sent;
+    cost.ms = loop ? std::max(work, longest_span) : work + longest_sent;
     return cost;
   }
 
@@ -210,13 +307,18 @@ class TimeWalk {
   }
 
  private:
-  void Add(const Node& node, Cost* cost) const {
+  void Add(const Graph& graph, Node& node, Cost* cost) const {
     int64_t bytes = 0;
     for (const Value& v : node.operands()) bytes += Bytes(v);
     for (const TensorType& type : node.types()) bytes += type.num_bytes();
     if (IsCollective(node)) {
       if (target_.link_gbps > 0) {
-        cost->transfer_ms += static_cast<double>(ops::SentBytes(node)) / (target_.link_gbps * 1e6);
+        const double part = target_.plugin == "tpu" && node.op_name() == "all_gather" &&
+                                    IsRounded(graph, node.result(0))
+                                ? 0.5
+                                : 1;
+        cost->transfer_ms +=
+            part * static_cast<double>(ops::SentBytes(node)) / (target_.link_gbps * 1e6);
       }
     } else if (node.op_name() == "dot_general") {
       double flops = 2.0 * static_cast<double>(node.types()[0].num_elements());
@@ -250,22 +352,27 @@ class TimeWalk {
 Estimate EstimateProgram(const compile::Program& program, const Target& target) {
   const Graph& graph = *program.graph;
   Estimate estimate;
-  std::vector<bool> placed(graph.outputs().size());
-  int64_t crossing = 0;
+  int64_t crossing = 0, outputs = 0;
+  std::vector<bool> donated(graph.outputs().size());
   for (size_t p = 0; p < graph.parameters().size(); ++p) {
     crossing += Bytes(graph.parameters()[p]);
     const int output = graph.parameter_infos()[p].donated_to_output;
-    if (output >= 0) placed[static_cast<size_t>(output)] = true;
+    if (output >= 0) donated[static_cast<size_t>(output)] = true;
   }
-  for (const Value& v : graph.outputs()) crossing += Bytes(v);
-  estimate.working_bytes = MemoryWalk().Peak(graph, placed);
+  for (size_t i = 0; i < donated.size(); ++i) {
+    const int64_t bytes = Bytes(graph.outputs()[i]);
+    crossing += bytes;
+    if (!donated[i]) outputs += bytes;
+  }
+  const std::vector<bool> placed(graph.outputs().size(), true);
+  estimate.working_bytes = outputs + MemoryWalk(target.plugin == "tpu").Peak(graph, placed);
   const TimeWalk walk(target);
   const Cost cost = walk.Of(graph, false);
   estimate.flops = cost.flops;
   estimate.compute_ms = cost.compute_ms;
   estimate.transfer_ms = cost.transfer_ms;
   // What crosses the program is read and written at least once: an update is little else.
-  estimate.ms = std::max(cost.ms, cost.transfer_ms + walk.MemoryMs(crossing));
+  estimate.ms = std::max(cost.ms, cost.exposed_ms + walk.MemoryMs(crossing));
   return estimate;
 }
 

@@ -13,8 +13,8 @@ struct Estimate {
   // Besides the program's arguments: temporaries, and outputs of their own.
   int64_t working_bytes = 0;
   double flops = 0;  // of products, all executions
-  // As if each stood alone, and together: what a loop sends is hidden behind what it computes,
-  // what is sent outside of loops is not.
+  // As if each stood alone, and together: what a loop sends is hidden behind what it computes
+  // unless one waits for the other; of what is sent outside of loops the longest chain is not.
   double compute_ms = 0;
   double transfer_ms = 0;
   double ms = 0;
@@ -22,14 +22,17 @@ struct Estimate {
 
 // Of one device, by walking the program's graph in its order.
 //
-//   memory   values live from where they are made to their last use. What compilers fuse
-//            (elementwise ops, copies, casts) is made where it is used and keeps its operands
-//            alive until then; reshapes, sums into accumulators, carries of loops and donated
-//            outputs take over a buffer; a product that is only cast is stored cast; stacked
-//            weights that a loop casts are cast before it as a whole.
+//   memory   values live from where they are made to their last use, outputs of their own
+//            always. What compilers fuse (elementwise ops, copies, casts) is made where it is used
+//            and keeps its operands alive until then; reshapes, sums into accumulators, carries of
+//            loops and donated outputs take over a buffer; a product that is only cast is stored
+//            cast; stacked weights that loops cast are cast as a whole and kept from the first to
+//            the last of them. On TPUs besides: float32 weights of products are cast to bf16;
+//            gradients that an update scatters are copied, all at a time; so are tables whose
+//            rows are gathered from all-gathered ones or scattered to.
 //   compute  products at a fixed part of the peak, or at the rate at which their operands and
 //            results come from memory; what is not a product at that rate
-//   transfer the census's bytes at the link's rate
+//   transfer the census's bytes at the link's rate, of what TPUs cast to bf16 half
 //
 // REQUIRES: program.graph is set (it is not automatic), and the target's rates are known for
 // times; else they are 0.

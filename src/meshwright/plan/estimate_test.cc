@@ -10,11 +10,14 @@
 
 #include "meshwright/graph/graph.h"
 #include "meshwright/ops/add.h"
+#include "meshwright/ops/all_gather.h"
+#include "meshwright/ops/all_reduce.h"
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/dot_general.h"
 #include "meshwright/ops/exp.h"
 #include "meshwright/ops/mul.h"
 #include "meshwright/ops/reduce.h"
+#include "meshwright/ops/reduce_scatter.h"
 #include "meshwright/ops/scan.h"
 
 namespace mw::plan {
@@ -60,7 +63,7 @@ TEST(EstimateTest, ProductsAreBuffersUntilTheirLastUse) {
     const Value c = ops::Einsum("ij,jk->ik", b, b);  // a is gone by now
     return std::vector<Value>{ops::ReduceSum(c, {0, 1})};
   });
-  EXPECT_EQ(chain.working_bytes, 2 * kBytes);
+  EXPECT_EQ(chain.working_bytes, 2 * kBytes + 4);  // and the sum
   EXPECT_EQ(chain.flops, 3.0 * 2 * kN * kN * kN);
   const Estimate kept = Of([](Graph&, Value x) {
     const Value a = ops::Einsum("ij,jk->ik", x, x);
@@ -69,7 +72,7 @@ TEST(EstimateTest, ProductsAreBuffersUntilTheirLastUse) {
     // exp(a) is made where it is used, and so a stays.
     return std::vector<Value>{ops::ReduceSum(ops::Add(c, ops::Exp(a)), {0, 1})};
   });
-  EXPECT_EQ(kept.working_bytes, 3 * kBytes);
+  EXPECT_EQ(kept.working_bytes, 3 * kBytes + 4);
 }
 
 TEST(EstimateTest, ProductsReachAPartOfThePeak) {
@@ -105,6 +108,81 @@ TEST(EstimateTest, LoopsCountTheirTripsAndStackWhatTheyKeep) {
   EXPECT_EQ(estimate.flops, 5.0 * 2 * kN * kN * kN);
   EXPECT_GE(estimate.working_bytes, 5 * kBytes);
   EXPECT_LE(estimate.working_bytes, 6 * kBytes + 4);
+}
+
+Target TpuTarget() {
+  Target target = FastTarget();
+  target.plugin = "tpu";
+  return target;
+}
+
+const ops::CollectiveGroups kPair = {{{0, 1}}, {"fsdp"}};
+
+// Compilers keep a result's buffer for the whole program.
+TEST(EstimateTest, OutputsOfTheirOwnAreThereFromTheStart) {
+  const Estimate estimate = Of([](Graph&, Value x) {
+    const Value a = ops::Einsum("ij,jk->ik", x, x);
+    const Value b = ops::Einsum("ij,jk->ik", a, a);
+    return std::vector<Value>{ops::ReduceSum(b, {0, 1}), ops::Exp(x)};
+  });
+  EXPECT_EQ(estimate.working_bytes, 4 + kBytes + 2 * kBytes);
+}
+
+// What two loops read as bf16 is cast once, and kept between them.
+TEST(EstimateTest, CastsOfStackedWeightsStayFromLoopToLoop) {
+  constexpr int64_t kLayers = 4;
+  const auto two_loops = [](DType dtype) {
+    return [dtype](Graph& g, Value x) {
+      const Value w = g.AddParameter(TensorType(DType::kF32, {kLayers, kN, kN}), "w");
+      const auto layer = [&](Graph&, std::vector<Value> carry, std::vector<Value> slices) {
+        const Value narrow = ops::Convert(slices[0], dtype);
+        const Value y = ops::Einsum("ij,jk->ik", ops::Convert(carry[0], dtype), narrow);
+        return ops::ScanBodyResult{{ops::Convert(y, DType::kF32)}};
+      };
+      const ops::ScanResult once = ops::Scan({x}, {w}, kLayers, layer);
+      const Value between = ops::Einsum("ij,jk->ik", once.carry[0], once.carry[0]);
+      const ops::ScanResult twice = ops::Scan({between}, {w}, kLayers, layer);
+      return std::vector<Value>{ops::ReduceSum(twice.carry[0], {0, 1})};
+    };
+  };
+  const int64_t cast = Of(two_loops(DType::kBF16)).working_bytes;
+  const int64_t wide = Of(two_loops(DType::kF32)).working_bytes;
+  EXPECT_GE(cast, kLayers * kBytes / 2);
+  EXPECT_LT(wide, kLayers * kBytes / 2);
+  // TPUs round operands of products of float32 too.
+  EXPECT_GE(Of(two_loops(DType::kF32), TpuTarget()).working_bytes, kLayers * kBytes / 2);
+}
+
+TEST(EstimateTest, TpusCopyTheGradientsThatAnUpdateScatters) {
+  const auto scatter = [](Graph&, Value x) {
+    return std::vector<Value>{ops::ReduceScatter(x, 0, kPair)};
+  };
+  EXPECT_EQ(Of(scatter).working_bytes, kBytes / 2);
+  EXPECT_EQ(Of(scatter, TpuTarget()).working_bytes, kBytes / 2 + kBytes);
+}
+
+// A weight travels while the layer before it computes; a sum is waited for.
+TEST(EstimateTest, TransfersOfALoopHideBehindWorkThatDoesNotNeedThem) {
+  const auto loop = [](bool sum) {
+    return [sum](Graph& g, Value x) {
+      const Value w = g.AddParameter(TensorType(DType::kF32, {5, kN / 2, kN}), "w");
+      const ops::ScanResult scan = ops::Scan(
+          {x}, {w}, 5, [sum](Graph&, std::vector<Value> carry, std::vector<Value> slices) {
+            const Value y = ops::Einsum("ij,jk->ik", carry[0], carry[0]);
+            const Value other =
+                sum ? ops::AllReduce(y, kPair) : ops::AllGather(slices[0], 0, kPair);
+            return ops::ScanBodyResult{{ops::Einsum("ij,jk->ik", y, other)}};
+          });
+      return std::vector<Value>{ops::ReduceSum(scan.carry[0], {0, 1})};
+    };
+  };
+  Target target = FastTarget();
+  target.link_gbps = 100;
+  const Estimate gathers = Of(loop(false), target), sums = Of(loop(true), target);
+  EXPECT_GT(gathers.transfer_ms, 0);
+  EXPECT_NEAR(gathers.ms, gathers.compute_ms, 1e-9);
+  EXPECT_NEAR(sums.ms, sums.compute_ms + sums.transfer_ms, 1e-9);
+  EXPECT_GT(sums.ms, gathers.ms);
 }
 
 }  // namespace

@@ -71,6 +71,33 @@ Json CensusJson(const std::optional<spmd::Census>& census) {
   return rows;
 }
 
+// What the compiled program runs, by kind and groups: of all trips.
+Json CompiledCollectivesJson(const std::optional<std::vector<hlo::Collective>>& collectives) {
+  if (!collectives) return nullptr;
+  struct Amount {
+    int64_t count = 0;
+    int64_t bytes = 0;
+  };
+  std::map<std::pair<std::string, std::vector<std::vector<int64_t>>>, Amount> amounts;
+  for (const hlo::Collective& c : *collectives) {
+    std::string kind = c.kind;
+    std::ranges::replace(kind, '-', '_');
+    Amount& amount = amounts[{kind, c.groups}];
+    amount.count += c.trips;
+    amount.bytes += c.trips * hlo::SentBytes(c);
+  }
+  Json rows = Json::array();
+  for (const auto& [key, amount] : amounts) {
+    const auto& groups = key.second;
+    rows.push_back({{"kind", key.first},
+                    {"group_size", groups.empty() ? 1 : groups[0].size()},
+                    {"first_group", groups.empty() ? std::vector<int64_t>{} : groups[0]},
+                    {"count", amount.count},
+                    {"bytes", amount.bytes}});
+  }
+  return rows;
+}
+
 Json KernelJson(const PlannedKernel& kernel) {
   const KernelPlan& compiled = kernel.compiled;
   if (compiled.does_not_fit) {
@@ -96,6 +123,7 @@ Json KernelJson(const PlannedKernel& kernel) {
                {"flops", OrNull(compiled.flops)},
                {"bytes_accessed", OrNull(compiled.bytes_accessed)},
                {"census", CensusJson(kernel.census)},
+               {"compiled_collectives", CompiledCollectivesJson(compiled.collectives)},
                {"transfers", nullptr},
                {"live_tensors", Json::array()},
                {"estimated", nullptr},

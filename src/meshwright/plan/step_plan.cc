@@ -176,6 +176,7 @@ absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::Tra
   train::TrainConfig located = config;
   located.engine.mesh.partition.locations = true;
   located.engine.target.platform = target.plugin;
+  located.engine.target.device_kind = target.device_kind;
   located.engine.target.declare_kernel_costs = options.declare_kernel_costs;
   MW_ASSIGN_OR_RETURN(step.kernels,
                       BuildKernels(model, located, options.entry, options.without_first));

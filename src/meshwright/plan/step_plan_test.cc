@@ -22,7 +22,9 @@
 namespace mw::plan {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class StepPlanTest : public CompilerTest {
  protected:
@@ -196,7 +198,8 @@ TEST_F(StepPlanTest, EverySuggestionIsOfSettings) {
   ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2"}).ok());
   config_.data.max_target_length = 1024;
   bool chunks = false;
-  for (const Change& change : SmallerChanges(config_, *FindTarget("cpu:2", compiler_))) {
+  for (const Change& change :
+       SmallerChanges(config_, /*vocab_size=*/512, *FindTarget("cpu:2", compiler_))) {
     for (const auto& [key, value] : change) {
       train::TrainConfig config;
       EXPECT_TRUE(train::SetConfigValue(config, key, value, "here").ok()) << key;
@@ -204,6 +207,18 @@ TEST_F(StepPlanTest, EverySuggestionIsOfSettings) {
     }
   }
   EXPECT_TRUE(chunks);
+}
+
+// With a vocabulary in parts every device looks up the tokens of all of them.
+TEST_F(StepPlanTest, LongRowsAreToldToGatherTheVocabulary) {
+  const Target target = *FindTarget("cpu:2", compiler_);
+  train::TrainConfig config =
+      *train::LoadConfig("", {"mesh=fsdp=2", "custom_mesh_and_rule=fsdp-vocab", "batch_size=4"});
+  config.engine.mesh = *config.mesh.Resolve(2);
+  const Change gathered = {{"custom_mesh_and_rule", "default"}};
+  const int64_t tokens = config.data.batch_size * config.data.max_target_length;
+  EXPECT_THAT(SmallerChanges(config, tokens - 1, target), Contains(gathered));
+  EXPECT_THAT(SmallerChanges(config, tokens, target), Not(Contains(gathered)));
 }
 
 TEST_F(StepPlanTest, SearchRanksWhatIsCompiled) {

@@ -17,7 +17,8 @@ std::string ToString(const Change& change) {
   return text;
 }
 
-std::vector<Change> SmallerChanges(const train::TrainConfig& config, const Target& target) {
+std::vector<Change> SmallerChanges(const train::TrainConfig& config, int64_t vocab_size,
+                                   const Target& target) {
   std::vector<Change> changes;
   const Mesh& mesh = config.engine.mesh.partition.mesh;
   const int64_t n = target.num_devices;
@@ -38,6 +39,11 @@ std::vector<Change> SmallerChanges(const train::TrainConfig& config, const Targe
                        {"gather_parameters", "layer"}});
   } else if (config.engine.mesh.gather_parameters != train::GatherParameters::kLayer) {
     changes.push_back({{"gather_parameters", "layer"}, {"reduce_gradients", ""}});
+  }
+  // Of long rows, gathering the tokens for each part of the vocabulary takes more than gathering
+  // it.
+  if (config.mesh.custom_mesh_and_rule == "fsdp-vocab" && tokens * mesh.Size("fsdp") > vocab_size) {
+    changes.push_back({{"custom_mesh_and_rule", "default"}});
   }
   if (config.data.batch_size % 2 == 0) {
     changes.push_back({{"batch_size", fmt::format("{}", config.data.batch_size / 2)},
@@ -62,7 +68,7 @@ std::vector<Suggestion> SuggestSmaller(const models::Model& model, const train::
                                        const StepPlan& plan, const KernelCompiler& compiler,
                                        const PlanOptions& options) {
   std::vector<Suggestion> suggestions;
-  for (const Change& change : SmallerChanges(config, plan.target)) {
+  for (const Change& change : SmallerChanges(config, model.config().vocab_size, plan.target)) {
     const auto changed = Changed(config, change, plan.target);
     if (!changed.ok()) continue;
     auto smaller = PlanStep(model, *changed, plan.target, compiler, options);

@@ -23,9 +23,10 @@ struct Suggestion {
 std::string ToString(const Change& change);
 
 // Changes of `config` that compute the same gradient in less memory: recomputation, smaller chunks
-// of the head, optimizer state or everything over more devices, smaller micro-batches. Those that
-// are legal, whether they help or not.
-std::vector<Change> SmallerChanges(const train::TrainConfig& config, const Target& target);
+// of the head, optimizer state or everything over more devices, the vocabulary gathered instead of
+// the tokens, smaller micro-batches. Those that are legal, whether they help or not.
+std::vector<Change> SmallerChanges(const train::TrainConfig& config, int64_t vocab_size,
+                                   const Target& target);
 
 // `config` with a change. Errors: those of the settings.
 absl::StatusOr<train::TrainConfig> Changed(const train::TrainConfig& config, const Change& change,

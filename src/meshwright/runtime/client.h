@@ -102,6 +102,8 @@ class Client : public std::enable_shared_from_this<Client> {
   // "cpu", "tpu", "cuda".
   const std::string& platform_name() const { return platform_name_; }
   const std::string& platform_version() const { return platform_version_; }
+  // Of the devices, "TPU7x"; "" without any.
+  std::string device_kind() const { return devices_.empty() ? "" : devices_[0].kind(); }
   // The devices of this process, in the plugin's order.
   const std::vector<Device>& devices() const { return devices_; }
   PJRT_Client* get() const { return client_; }

@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
   impl->model_ = model;
   impl->options_ = options;
   impl->options_.target.platform = impl->client_->platform_name();
+  impl->options_.target.device_kind = impl->client_->device_kind();
   MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(*model, options));
   impl->params_ = params.all;
   impl->trained_ = params.trained;

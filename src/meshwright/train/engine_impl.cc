@@ -109,10 +109,6 @@ TensorType Engine::Impl::AccumulatorType(size_t i) const {
   return {DType::kF32, params_[trained_[i]].dims, placement_.accumulators[trained_[i]]};
 }
 
-TensorType Engine::Impl::GatheredType(size_t i) const {
-  return {options_.model.compute_dtype, params_[i].dims, placement_.gathered[i]};
-}
-
 TensorType Engine::Impl::SumsType() const {
   return {DType::kF32, {2 * static_cast<int64_t>(metric_specs_.size())}, placement_.sums};
 }
@@ -198,6 +194,16 @@ absl::Status Engine::Impl::CheckPartial(const PartialStep& partial) const {
   return absl::OkStatus();
 }
 
+absl::Status Engine::Impl::GatherWeights() {
+  MW_ASSIGN_OR_RETURN(LoadedProgram program, BuildNow(BuildGatherKernel(*model_, options_)));
+  AddArgs(program, weights_);
+  FinishArgs(program);
+  MW_RETURN_IF_ERROR(Run(program));
+  TakeResults(0, gathered_);
+  reaper_.Take(retired_);
+  return absl::OkStatus();
+}
+
 absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
   reaper_.Drain();
   const auto put = [&](const HostTensor& tensor, const TensorType& type,
@@ -210,13 +216,7 @@ absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
     MW_RETURN_IF_ERROR(
         put(partial.accumulators.at(AccumulatorName(i)), AccumulatorType(i), accumulators_[i]));
   }
-  size_t next = 0;
-  for (size_t i = 0; i < params_.size(); ++i) {
-    if (gathered_.empty() || !placement_.is_gathered[i]) continue;
-    MW_ASSIGN_OR_RETURN(const HostTensor weight, Read(weights_[i], ParamType(i)));
-    MW_RETURN_IF_ERROR(
-        put(weight.ConvertTo(options_.model.compute_dtype), GatheredType(i), gathered_[next++]));
-  }
+  if (!gathered_.empty()) MW_RETURN_IF_ERROR(GatherWeights());
   MW_RETURN_IF_ERROR(put(partial.sums, SumsType(), sums_));
   restored_micro_batches_ = partial.micro_batches;
   num_micro_batches_ = partial.num_micro_batches;

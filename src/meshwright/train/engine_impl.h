@@ -92,7 +92,6 @@ class Engine::Impl {
   // Of the i-th trained parameter.
   TensorType AccumulatorType(size_t i) const;
   const std::string& AccumulatorName(size_t i) const { return params_[trained_[i]].name; }
-  TensorType GatheredType(size_t i) const;
   TensorType SumsType() const;
   TensorType CarriedType(size_t i) const;
   // The name in EngineState::tensors.
@@ -109,6 +108,8 @@ class Engine::Impl {
   // What CheckPartial has let pass, and the weights that first_kernel would have gathered.
   // REQUIRES: the weights are in place.
   absl::Status FillPartial(const PartialStep& partial);
+  // Those, of the weights that are in place.
+  absl::Status GatherWeights();
   // Weights and state onto the device.
   absl::Status Fill(std::vector<HostTensor> params, const EngineState* state);
   // Compiles or loads; touches nothing that another thread might.

@@ -133,7 +133,8 @@ class StepBuilder {
       const DType dtype = narrow ? options_.model.compute_dtype : options_.weight_dtype;
       const PartitionSpec& spec = gathered ? placement_.gathered[i] : placement_.params[i];
       weights.push_back(signature_.Input(TensorType(dtype, params_.all[i].dims),
-                                         params_.all[i].name, spec, /*weight=*/true));
+                                         params_.all[i].name, spec, /*weight=*/true,
+                                         /*native=*/narrow));
     }
     return weights;
   }
@@ -191,7 +192,8 @@ class StepBuilder {
     if (options_.mesh.gather_parameters != GatherParameters::kUpdate) return;
     for (size_t i = 0; i < params_.all.size(); ++i) {
       if (!placement_.is_gathered[i]) continue;
-      signature_.Output(seen[i], params_.all[i].name, placement_.gathered[i]);
+      signature_.Output(seen[i], params_.all[i].name, placement_.gathered[i], /*donor=*/{},
+                        /*native=*/true);
     }
   }
 
@@ -325,6 +327,20 @@ absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
         result.loss.sums = ops::Add(sums, result.loss.sums);
         builder.OutputGradients(result.gradients, result.loss, accumulators);
       });
+}
+
+absl::StatusOr<compile::Program> BuildGatherKernel(const models::Model& model,
+                                                   const EngineOptions& options) {
+  MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(model, options));
+  MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
+  return compile::BuildProgram(
+      "gather_kernel",
+      [&](Graph& g) {
+        StepBuilder builder(g, model, options, BatchShape(), placement, params);
+        builder.OutputGathered(builder.Seen(builder.Weights()));
+        return builder.signature().Finish();
+      },
+      options.mesh.partition, nullptr, options.target);
 }
 
 absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,

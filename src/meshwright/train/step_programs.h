@@ -14,6 +14,7 @@
 //                                                                 gathered
 //   accum_kernel   weights, accumulators*, sums, batch, carried → accumulators, sums, carried
 //   update_kernel  trained weights*, state*, accumulators, sums → weights, state, metrics
+//   gather_kernel  weights                                      → gathered
 //   eval_kernel    weights, batch, carried                      → sums
 //   score_kernel   weights, the five of batch                   → log-probs, … (ScoreOptions)
 //
@@ -30,7 +31,9 @@
 // trained). Weights have weight_dtype, accumulators and slots are f32 whatever it is. `sums` is
 // not donated, since the host may still be reading it. Under gather_parameters=update
 // first_kernel also returns the weights that it gathered, in the compute dtype, and accum_kernel
-// takes them in place of those; else `gathered` is empty.
+// takes them in place of those; else `gathered` is empty. gather_kernel makes them where a step
+// continues after its first micro-batch. No host reads or writes them, and so they lie as the
+// target computes with them (compile/native_layout.h).
 //
 // On a mesh everything lies as StepPlacement says; the metrics and what the loss carries are whole.
 #ifndef MESHWRIGHT_TRAIN_STEP_PROGRAMS_H_
@@ -77,6 +80,9 @@ absl::StatusOr<compile::Program> BuildFirstKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape);
 absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape);
+// REQUIRES: gather_parameters=update.
+absl::StatusOr<compile::Program> BuildGatherKernel(const models::Model& model,
+                                                   const EngineOptions& options);
 // REQUIRES: count > 0.
 absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
                                                     const EngineOptions& options, BatchShape shape,

@@ -45,5 +45,56 @@ TEST(TargetProgramsTest, TpusMakeTheOperandsOfAWideModelsProductsOnce) {
   }
 }
 
+// The part of the program's first line that says what goes in, or what comes out.
+std::string Interface(const compile::Program& program, bool inputs) {
+  const size_t begin = program.stablehlo.find("@main(");
+  const size_t arrow = program.stablehlo.find(") -> (", begin);
+  const size_t end = program.stablehlo.find('\n', arrow);
+  return inputs ? program.stablehlo.substr(begin, arrow - begin)
+                : program.stablehlo.substr(arrow, end - arrow);
+}
+
+int64_t NumNative(const std::string& text) {
+  int64_t count = 0;
+  for (size_t at = text.find("layout_mode"); at != std::string::npos;
+       at = text.find("layout_mode", at + 1)) {
+    ++count;
+  }
+  return count;
+}
+
+// What first_kernel gathers lies as accum_kernel reads it; nothing that a host reads or writes
+// does.
+TEST(TargetProgramsTest, GatheredWeightsLieAsTheTargetReadsThem) {
+  const auto model = models::CreateModel(*models::LoadPreset("tiny-llama"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  MeshSettings mesh;
+  mesh.mesh = "fsdp=2";
+  mesh.gather_parameters = "update";
+  mesh.reduce_gradients = "fsdp=update";
+  EngineOptions options;
+  options.model.compute_dtype = DType::kBF16;
+  options.model.scan_layers = true;
+  options.mesh = *mesh.Resolve(2);
+  const auto expect = [&](int64_t count) {
+    const BatchShape shape{2, 32};
+    const auto first = BuildFirstKernel(**model, options, shape);
+    const auto accum = BuildAccumKernel(**model, options, shape);
+    const auto gather = BuildGatherKernel(**model, options);
+    const auto update = BuildUpdateKernel(**model, options);
+    ASSERT_TRUE(first.ok() && accum.ok() && gather.ok() && update.ok());
+    EXPECT_EQ(NumNative(Interface(*first, true)), 0);
+    EXPECT_EQ(NumNative(Interface(*first, false)), count);
+    EXPECT_EQ(NumNative(Interface(*accum, true)), count);
+    EXPECT_EQ(NumNative(Interface(*accum, false)), 0);
+    EXPECT_EQ(NumNative(Interface(*gather, false)), count);
+    EXPECT_EQ(NumNative(update->stablehlo), 0);
+  };
+  expect(0);
+  options.target.platform = "tpu";
+  options.target.device_kind = "TPU7x";
+  expect(9);  // seven matrices of a layer, table and head
+}
+
 }  // namespace
 }  // namespace mw::train
