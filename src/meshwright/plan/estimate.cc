@@ -244,6 +244,7 @@ class MemoryWalk {
 };
 
 struct Cost {
+  double elementwise = 0;  // float32 results
   double flops = 0;
   double compute_ms = 0;
   double transfer_ms = 0;
@@ -272,7 +273,12 @@ class TimeWalk {
       } else {
         const bool is_scan = node->op_name() == "scan";
         const double n = is_scan ? static_cast<double>(ops::ScanLayout(*node).length) : 1.0;
-        const Cost body = Of(*node->regions()[0], is_scan || loop);
+        Cost body = Of(*node->regions()[0], is_scan || loop);
+        if (is_scan) {
+          const double slices_ms = SliceMs(*node);
+          body.compute_ms += slices_ms;
+          body.ms += slices_ms;
+        }
         inner.flops += n * body.flops;
         inner.compute_ms += n * body.compute_ms;
         inner.transfer_ms += n * body.transfer_ms;
@@ -290,6 +296,13 @@ class TimeWalk {
       path += transfer_ms + own.compute_ms - before.compute_ms + inside_ms;
       longest_sent = std::max(longest_sent, chain);
       longest_span = std::max(longest_span, path);
+    }
+    // Between products elementwise ops are fused in part only; without any, as in an update, into
+    // one pass over what crosses the program.
+    if (own.flops > 0 && target_.elementwise_gops > 0) {
+      const double elementwise_ms = own.elementwise / (target_.elementwise_gops * 1e6);
+      own.compute_ms += elementwise_ms;
+      longest_span += elementwise_ms;
     }
     Cost cost;
     cost.flops = own.flops + inner.flops;
@@ -329,7 +342,7 @@ class TimeWalk {
       const double at_peak = target_.peak_tflops > 0
                                  ? flops / (target_.peak_tflops * target_.product_efficiency * 1e9)
                                  : 0;
-      cost->compute_ms += std::max(at_peak, MemoryMs(bytes));
+      cost->compute_ms += is_tpu() ? at_peak + OpMs() : std::max(at_peak, MemoryMs(bytes));
     } else if (node.op_name() == "attention" || node.op_name() == "attention_grad") {
       // Causal, so of half the pairs of tokens; two products of each forward, five backward.
       const Dims& q = node.operand(0).dims();  // [B, K, G, T, H]
@@ -339,9 +352,29 @@ class TimeWalk {
       if (target_.peak_tflops > 0) {
         cost->compute_ms += flops / (target_.peak_tflops * kAttentionEfficiency * 1e9);
       }
+    } else if (IsElementwise(node)) {
+      if (node.types()[0].dtype == DType::kF32) {
+        cost->elementwise += static_cast<double>(node.types()[0].num_elements());
+      }
     } else if (!IsFused(node)) {
-      cost->compute_ms += MemoryMs(bytes);
+      cost->compute_ms += is_tpu() ? OpMs() : MemoryMs(bytes);
     }
+  }
+
+  bool is_tpu() const { return target_.plugin == "tpu"; }
+  double OpMs() const { return 1e-3 * target_.op_us; }
+
+  // Of what a loop's iteration reads of stacked values and adds to them.
+  double SliceMs(const Node& scan) const {
+    if (!is_tpu()) return 0;
+    const ops::ScanLayout layout(scan);
+    const Graph& body = *scan.regions()[0];
+    int64_t bytes = 0;
+    for (int p = 0; p < layout.num_parameters(); ++p) {
+      if (layout.is_x(p)) bytes += Bytes(body.parameters()[p]);
+    }
+    for (int k = 0; k < layout.num_ys(); ++k) bytes += Bytes(body.outputs()[layout.num_carry + k]);
+    return MemoryMs(bytes);
   }
 
   const Target& target_;

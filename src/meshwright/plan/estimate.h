@@ -31,7 +31,10 @@ struct Estimate {
 //            gradients that an update scatters are copied, all at a time; so are tables whose
 //            rows are gathered from all-gathered ones or scattered to.
 //   compute  products at a fixed part of the peak, or at the rate at which their operands and
-//            results come from memory; what is not a product at that rate
+//            results come from memory; what is not a product at that rate. On TPUs each op that is
+//            not fused takes Target::op_us instead, elementwise ops between products their results
+//            at elementwise_gops, and loops what they read of stacked values and add to them at
+//            the memory's rate
 //   transfer the census's bytes at the link's rate, of what TPUs cast to bf16 half
 //
 // REQUIRES: program.graph is set (it is not automatic), and the target's rates are known for

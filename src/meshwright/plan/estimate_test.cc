@@ -118,6 +118,23 @@ Target TpuTarget() {
 
 const ops::CollectiveGroups kPair = {{{0, 1}}, {"fsdp"}};
 
+// On TPUs what stands between products is work of its own; without products it is one pass over
+// memory.
+TEST(EstimateTest, ElementwiseOpsCostTpusTimeBetweenProducts) {
+  Target target = TpuTarget();
+  target.elementwise_gops = 1;
+  target.op_us = 2;
+  const auto alone = [](Graph&, Value x) { return std::vector<Value>{ops::Exp(ops::Exp(x))}; };
+  EXPECT_EQ(Of(alone, target).compute_ms, 0);
+  const auto between = [](Graph&, Value x) {
+    return std::vector<Value>{ops::Einsum("ij,jk->ik", ops::Exp(ops::Exp(x)), x)};
+  };
+  const double product_ms = 2e-9 * kN * kN * kN / target.product_efficiency;
+  EXPECT_NEAR(Of(between, target).compute_ms, product_ms + 2e-3 + 2e-6 * kN * kN, 1e-9);
+  target.elementwise_gops = target.op_us = 0;
+  EXPECT_NEAR(Of(between, target).compute_ms, product_ms, 1e-9);
+}
+
 // Compilers keep a result's buffer for the whole program.
 TEST(EstimateTest, OutputsOfTheirOwnAreThereFromTheStart) {
   const Estimate estimate = Of([](Graph&, Value x) {

@@ -70,6 +70,8 @@ absl::StatusOr<Target> FindTarget(std::string_view topology, const KernelCompile
   const auto number = [&](const char* key) { return yaml[key] ? yaml[key].as<double>() : 0.0; };
   target.peak_tflops = number("peak_tflops");
   if (const double part = number("product_efficiency"); part > 0) target.product_efficiency = part;
+  target.elementwise_gops = number("elementwise_gops");
+  target.op_us = number("op_us");
   target.clock_mhz = number("clock_mhz");
   target.hbm_gbps = number("hbm_gbps");
   target.link_gbps = number("link_gbps");

@@ -21,6 +21,11 @@ struct Target {
   double peak_tflops = 0;  // of products in bf16
   // What of that a product of large matrices reaches; on TPUs by their compiler's own account.
   double product_efficiency = 0.6;
+  // Of TPUs, by their compiler's account of whole models, see `./dev bench plan_accuracy`: float32
+  // results of elementwise ops between products, 1e9 a second, and what each op that is not
+  // fused into another takes besides; 0 elsewhere.
+  double elementwise_gops = 0;
+  double op_us = 0;
   double clock_mhz = 0;  // of the cycles that the compiler counts
   double hbm_gbps = 0;   // 1e9 bytes a second from and to memory
   double link_gbps = 0;  // likewise to other devices, by ring algorithms
