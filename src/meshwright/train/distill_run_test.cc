@@ -25,23 +25,23 @@ class DistillRunTest : public SftTest {
     config_.data.packing = false;
     options_.teacher = "random:tiny-llama:2";
     options_.eval_data = options_.data[0];
-    options_.on_eval = [this](int64_t, const EvalMetrics& metrics) { evals_.push_back(metrics); };
+    options_.on_eval = [this](const MetricRecord& record) { evals_.push_back(record); };
   }
   std::string Error(const absl::StatusOr<SftResult>& result) const {
     return result.ok() ? "no error" : std::string(result.status().message());
   }
 
-  std::vector<EvalMetrics> evals_;
+  std::vector<MetricRecord> evals_;
 };
 
 TEST_F(DistillRunTest, TheStudentComesNearTheTeacher) {
   ASSERT_TRUE(Run(20, false).ok());
   ASSERT_EQ(evals_.size(), 2u);
-  EXPECT_LT(*evals_[1].loss.Find("distill/kl"), 0.2 * *evals_[0].loss.Find("distill/kl"));
-  EXPECT_EQ(evals_[0].loss.Find("distill/kl"), evals_[0].Loss());
+  EXPECT_LT(*evals_[1].Find("eval/distill/kl"), 0.2 * *evals_[0].Find("eval/distill/kl"));
+  EXPECT_EQ(*evals_[0].Find("eval/distill/kl"), *evals_[0].Find("eval/loss"));
   // The teacher stays as it is.
-  EXPECT_NEAR(*evals_[1].loss.Find("distill/teacher_mass"),
-              *evals_[0].loss.Find("distill/teacher_mass"), 1e-6);
+  EXPECT_NEAR(*evals_[1].Find("eval/distill/teacher_mass"),
+              *evals_[0].Find("eval/distill/teacher_mass"), 1e-6);
 }
 
 // What the teacher says is the log-probability that its own score of a target has.

@@ -40,7 +40,7 @@ class DpoRunTest : public SftTest {
     config_.engine.schedule.learning_rate = 1e-2;
     config_.engine.schedule.lr_schedule = "constant";
     options_.eval_data = dir_ + "/eval.jsonl";
-    options_.on_eval = [this](int64_t, const EvalMetrics& metrics) { evals_.push_back(metrics); };
+    options_.on_eval = [this](const MetricRecord& record) { evals_.push_back(record); };
   }
 
   std::vector<nlohmann::json> Records(const std::string& out) const {
@@ -55,7 +55,7 @@ class DpoRunTest : public SftTest {
     return result.ok() ? "no error" : std::string(result.status().message());
   }
 
-  std::vector<EvalMetrics> evals_;
+  std::vector<MetricRecord> evals_;
 };
 
 TEST_F(DpoRunTest, PreferencesAreLearned) {
@@ -69,9 +69,9 @@ TEST_F(DpoRunTest, PreferencesAreLearned) {
   EXPECT_EQ(before.at("eval/total_weights"), 5);
   EXPECT_FALSE(before.contains("eval/perplexity"));
   ASSERT_EQ(evals_.size(), 2u);
-  EXPECT_EQ(evals_[1].loss.Find("rewards/accuracies"), 1.0);
-  EXPECT_GT(*evals_[1].loss.Find("rewards/margins"), 1);
-  EXPECT_LT(evals_[1].Loss(), 0.4);
+  EXPECT_EQ(*evals_[1].Find("eval/rewards/accuracies"), 1.0);
+  EXPECT_GT(*evals_[1].Find("eval/rewards/margins"), 1);
+  EXPECT_LT(*evals_[1].Find("eval/loss"), 0.4);
   for (const char* name :
        {"learning/loss", "rewards/chosen", "rewards/rejected", "rewards/accuracies",
         "rewards/margins", "logps/chosen", "logps/rejected"}) {

@@ -64,6 +64,7 @@ class ConsoleSink : public MetricSink {
         text += fmt::format("  {} {}", label, fmt::format(fmt::runtime(format), shown));
       }
     };
+    add("rl/reward_mean", "reward", "{:.4f}");
     add("learning/loss", "loss", "{:.4f}");
     add("learning/grad_norm", "grad_norm", "{:.3g}");
     add("learning/current_learning_rate", "lr", "{:.2e}");
@@ -150,6 +151,15 @@ class TensorBoardSink : public MetricSink {
       entry->set_tag(name);
       entry->set_simple_value(static_cast<float>(value));
     }
+    for (const auto& [name, text] : record.texts) {
+      auto* const entry = event.mutable_summary()->add_value();
+      entry->set_tag(name);
+      entry->mutable_metadata()->mutable_plugin_data()->set_plugin_name("text");
+      auto* const tensor = entry->mutable_tensor();
+      tensor->set_dtype(tensorboard::DT_STRING);
+      tensor->mutable_tensor_shape()->add_dim()->set_size(1);
+      tensor->add_string_val(text);
+    }
     return WriteEvent(event);
   }
   absl::Status Flush() override { return stream_->Flush(); }
@@ -198,17 +208,24 @@ absl::StatusOr<std::optional<int64_t>> LastEvalStep(const std::string& path, int
   std::optional<int64_t> last;
   MW_RETURN_IF_ERROR(
       ReadRecords(path, resume_step, [&](const std::string&, const nlohmann::json& record) {
-        if (record.contains("eval/loss")) last = record["step"].get<int64_t>();
+        for (const auto& entry : record.items()) {
+          if (entry.key().starts_with("eval/")) last = record["step"].get<int64_t>();
+        }
       }));
   return last;
 }
 
-absl::StatusOr<std::unique_ptr<MetricSink>> OpenJsonlSink(const std::string& path,
-                                                          int64_t resume_step) {
+absl::StatusOr<std::string> LinesUpTo(const std::string& path, int64_t last_step) {
   std::string kept;
   MW_RETURN_IF_ERROR(
-      ReadRecords(path, resume_step,
+      ReadRecords(path, last_step,
                   [&](const std::string& line, const nlohmann::json&) { kept += line + "\n"; }));
+  return kept;
+}
+
+absl::StatusOr<std::unique_ptr<MetricSink>> OpenJsonlSink(const std::string& path,
+                                                          int64_t resume_step) {
+  MW_ASSIGN_OR_RETURN(const std::string kept, LinesUpTo(path, resume_step));
   MW_RETURN_IF_ERROR(io::WriteFile(path, kept));
   MW_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, Stream::Append(path));
   return std::make_unique<JsonlSink>(std::move(stream));

@@ -23,6 +23,8 @@ namespace mw::train {
 struct MetricRecord {
   int64_t step = 0;  // 1 = the first update of the run, whatever restarts it had
   std::vector<std::pair<std::string, double>> values;
+  // Markdown by its name, for sinks that show such.
+  std::vector<std::pair<std::string, std::string>> texts = {};
 
   void Set(std::string_view name, double value);  // replaces or appends
   const double* Find(std::string_view name) const;
@@ -108,6 +110,11 @@ std::unique_ptr<MetricSink> MakeConsoleSink(std::FILE* out, bool progress_bar, i
 absl::StatusOr<std::unique_ptr<MetricSink>> OpenJsonlSink(const std::string& path,
                                                           int64_t resume_step = -1);
 
+// The lines of `path`, a JSONL file whose objects have a "step", up to `last_step`; "" without the
+// file. A last line that was not finished is left out.
+// Errors: as OpenJsonlSink.
+absl::StatusOr<std::string> LinesUpTo(const std::string& path, int64_t last_step);
+
 // The last step up to `resume_step` after which `path`, a file of OpenJsonlSink, has a
 // measurement; nullopt without one and without the file.
 // Errors: as OpenJsonlSink.
@@ -117,8 +124,8 @@ absl::StatusOr<std::optional<int64_t>> LastEvalStep(const std::string& path, int
 std::unique_ptr<MetricSink> MakeJsonStreamSink(std::FILE* out);
 
 // An event file that TensorBoard reads: `dir`/events.out.tfevents.<seconds>.<host>.<pid>.
-// Each value becomes a scalar under its name. With resume_step >= 0 the file opens
-// by telling TensorBoard to drop what older files hold beyond that step.
+// Each value becomes a scalar under its name, each text a text. With resume_step >= 0 the file
+// opens by telling TensorBoard to drop what older files hold beyond that step.
 absl::StatusOr<std::unique_ptr<MetricSink>> OpenTensorBoardSink(const std::string& dir,
                                                                 int64_t resume_step = -1);
 

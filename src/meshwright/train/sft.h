@@ -3,12 +3,9 @@
 #define MESHWRIGHT_TRAIN_SFT_H_
 
 #include <atomic>
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,42 +17,18 @@
 #include "meshwright/train/config.h"
 #include "meshwright/train/engine.h"
 #include "meshwright/train/metrics.h"
-#include "meshwright/train/open_model.h"
+#include "meshwright/train/run.h"
 
 namespace mw::train {
 
-struct SftOptions {
-  std::string model;              // see OpenModel; "" with `resume`: see OpenModelOfRun
-  std::string base;               // see OpenModel
+struct SftOptions : RunOptions {
   std::vector<std::string> data;  // JSONL files
   std::string eval_data;          // "" = none; measured before, every eval_interval, and after
   // Of loss.name distill: see Teacher; "" with `resume`: the run's own.
   std::string teacher;
-  std::string out;
-  // Continue the newest checkpoint of `out`, which then must have one.
-  bool resume = false;
-  // With `resume`: an update that was under way begins again, without what it had accumulated.
-  bool restart_update = false;
-  // Where the console's metrics go besides the files of `out`; may make nothing.
-  std::function<std::unique_ptr<MetricSink>(int64_t total_steps)> make_console_sink;
-  // Told one sentence at a time what a user should know.
-  std::function<void(std::string_view)> note;
-  // Told before each micro-batch how many updates are done and which one of its update it
-  // is, and its rows. Until the first call the run has nothing to lose: its process may just end.
-  std::function<void(int64_t step, int64_t micro_batch, const data::Batch& batch)>
-      before_micro_batch;
-  // Told the loss on eval_data after `step` updates.
-  std::function<void(int64_t step, const EvalMetrics&)> on_eval;
 };
 
-struct SftResult {
-  int64_t first_step = 0;         // updates done before this run
-  int64_t last_step = 0;          // … and after it
-  int64_t num_micro_batches = 0;  // of the update after last_step, saved with it
-  // By `stop`, before something that the run would have done: a step, or measuring eval_data.
-  bool stopped = false;
-  std::string checkpoint;  // the newest one that is complete; "" = none was written
-};
+using SftResult = RunResult;
 
 // Trains. Once `stop` is true, no further micro-batch is dispatched; the newest update is
 // saved, and with it what the next one has accumulated.
@@ -90,19 +63,6 @@ absl::StatusOr<EvalMetrics> Evaluate(Engine& engine, std::shared_ptr<const data:
                                      const TrainConfig& config,
                                      const std::atomic<bool>* stop = nullptr,
                                      const FillBatch& fill = nullptr);
-
-// An engine for `model` with its weights, and with `state` where that is given. With
-// `weights_only` it holds no optimizer state: for looking at losses and gradients. With
-// `compile_for` its programs for batches of that shape are compiled meanwhile.
-absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(std::shared_ptr<const runtime::Client> client,
-                                                   runtime::ExecutableCache* cache,
-                                                   const OpenedModel& model,
-                                                   const TrainConfig& config, bool weights_only,
-                                                   const EngineState* state = nullptr,
-                                                   const data::Batch* compile_for = nullptr);
-
-// `status` as a failed run: the codes of bad input become Internal.
-absl::Status RunFailure(const absl::Status& status);
 
 }  // namespace mw::train
 

@@ -238,8 +238,8 @@ TEST_F(SftCheckpointTest, AStopRightAfterASaveKeepsThatOne) {
   options_.eval_data = options_.data[0];
   struct stat saved = {};
   const std::string manifest = options_.out + "/checkpoints/2/manifest.json";
-  options_.on_eval = [&](int64_t step, const EvalMetrics&) {
-    if (step != 2) return;
+  options_.on_eval = [&](const MetricRecord& record) {
+    if (record.step != 2) return;
     EXPECT_EQ(::stat(manifest.c_str(), &saved), 0);
     stop_ = true;
   };

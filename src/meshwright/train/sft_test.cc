@@ -85,7 +85,7 @@ TEST_F(SftTest, AStopDispatchesNothingMoreAndSaysWhatItWaitsFor) {
 TEST_F(SftTest, AStopBeforeTheClosingMeasurementIsNoFinishedRun) {
   options_.eval_data = options_.data[0];
   std::vector<int64_t> measured;
-  options_.on_eval = [&](int64_t step, const EvalMetrics&) { measured.push_back(step); };
+  options_.on_eval = [&](const MetricRecord& record) { measured.push_back(record.step); };
   options_.before_micro_batch = [&](int64_t step, int64_t, const data::Batch&) {
     stop_ = step == 1;
   };
@@ -127,8 +127,8 @@ TEST_F(SftTest, MeasurementsAreRecordedOnceWhateverRestartsThereWere) {
   config_.max_num_checkpoints_to_keep = 0;
   config_.engine.schedule.learning_rate = 1e-2;
   std::vector<std::pair<int64_t, double>> told;
-  options_.on_eval = [&](int64_t step, const EvalMetrics& metrics) {
-    told.emplace_back(step, metrics.Loss());
+  options_.on_eval = [&](const MetricRecord& record) {
+    told.emplace_back(record.step, *record.Find("eval/loss"));
   };
   options_.out = dir_ + "/straight";
   ASSERT_TRUE(Run(5, false).ok());
