@@ -1,6 +1,7 @@
 #include "meshwright/data/dataset.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -431,6 +432,16 @@ uint64_t Dataset::Fingerprint() const {
   return hash;
 }
 
+namespace {
+
+absl::StatusOr<PromptRow> CheckLength(PromptRow prompt, int64_t max_prompt_length) {
+  if (static_cast<int64_t>(prompt.ids.size()) <= max_prompt_length) return prompt;
+  return absl::InvalidArgumentError(
+      fmt::format("the prompt has {} tokens, more than {}", prompt.ids.size(), max_prompt_length));
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<PromptRow>> LoadPrompts(const std::string& path,
                                                    const TextEncoder& encoder,
                                                    const ChatTemplate* chat_template,
@@ -446,6 +457,13 @@ absl::StatusOr<std::vector<PromptRow>> LoadPrompts(const std::string& path,
       prompt.id = RowId(row, place);
       prompt.json = lines.text();
       MW_ASSIGN_OR_RETURN(ordered_json source, PromptOfRow(row));
+      if (source.is_array() && source[0].is_number()) {
+        Example example;
+        MW_RETURN_IF_ERROR(ReadTokenRow({{"input_ids", source}}, example));
+        prompt.ids = std::move(example.ids);
+        prompt.text = fmt::format("{}", fmt::join(prompt.ids, " "));
+        return CheckLength(std::move(prompt), max_prompt_length);
+      }
       if (source.is_string()) {
         prompt.text = source.get<std::string>();
         if (auto bos = encoder.bos_id()) prompt.ids.push_back(*bos);
@@ -461,11 +479,7 @@ absl::StatusOr<std::vector<PromptRow>> LoadPrompts(const std::string& path,
                           encoder.Encode(prompt.text, !source.is_string()));
       prompt.ids.insert(prompt.ids.end(), ids.begin(), ids.end());
       if (prompt.ids.empty()) return absl::InvalidArgumentError("the prompt is empty");
-      if (static_cast<int64_t>(prompt.ids.size()) > max_prompt_length) {
-        return absl::InvalidArgumentError(fmt::format("the prompt has {} tokens, more than {}",
-                                                      prompt.ids.size(), max_prompt_length));
-      }
-      return prompt;
+      return CheckLength(std::move(prompt), max_prompt_length);
     };
     absl::StatusOr<PromptRow> prompt = read();
     if (!prompt.ok()) {

@@ -122,9 +122,9 @@ struct PromptRow {
   std::string json;          // The whole row, for rewards that need its other fields.
 };
 
-// Reads prompts: {"prompt": text or messages} or {"messages": […]}, where assistant messages at
-// the end are left off. Errors as Dataset::Load; a prompt of more than
-// `max_prompt_length` tokens is an error naming the row.
+// Reads prompts: {"prompt": text, messages or token ids} or {"messages": […]}, where assistant
+// messages at the end are left off. The text of ids is theirs in decimal, parted by blanks. Errors
+// as Dataset::Load; a prompt of more than `max_prompt_length` tokens is an error naming the row.
 absl::StatusOr<std::vector<PromptRow>> LoadPrompts(const std::string& path,
                                                    const TextEncoder& encoder,
                                                    const ChatTemplate* chat_template,

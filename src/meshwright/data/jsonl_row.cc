@@ -177,6 +177,9 @@ absl::StatusOr<ordered_json> PromptOfRow(const ordered_json& row) {
     return absl::InvalidArgumentError("the row has no `prompt` or `messages`");
   ordered_json prompt = row[key];
   if (prompt.is_string() && row.contains("prompt")) return prompt;
+  if (prompt.is_array() && !prompt.empty() && prompt[0].is_number() && row.contains("prompt")) {
+    return prompt;
+  }
   if (!prompt.is_array()) {
     return absl::InvalidArgumentError(fmt::format("`{}` must be a list of messages", key));
   }

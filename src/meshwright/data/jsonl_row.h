@@ -53,7 +53,7 @@ nlohmann::ordered_json TemplateVariables(const nlohmann::ordered_json& row);
 // Fills ids and mask from `input_ids` and `loss_mask`.
 absl::Status ReadTokenRow(const nlohmann::ordered_json& row, Example& example);
 
-// The prompt of a row: text, or messages without the assistant's last words.
+// The prompt of a row: text, token ids, or messages without the assistant's last words.
 absl::StatusOr<nlohmann::ordered_json> PromptOfRow(const nlohmann::ordered_json& row);
 
 }  // namespace mw::data

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
@@ -16,7 +14,9 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/open_model.h"
+#include "meshwright/train/sample_text.h"
 #include "meshwright/train/sampler.h"
+#include "meshwright/train/stop_tokens.h"
 #include "meshwright/train/tokenizer_source.h"
 
 namespace mw::tools {
@@ -41,22 +41,6 @@ absl::StatusOr<nlohmann::ordered_json> ReadMessages(const std::string& path) {
   return json;
 }
 
-// The token that ends an assistant's turn in the template: a model tuned on chats writes it
-// although its config may name another. None where a turn does not end with a special token.
-std::optional<int32_t> EndOfTurn(const data::ChatTemplate& chat, const data::Tokenizer& tokenizer) {
-  const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "a"}},
-                                           {{"role", "assistant"}, {"content", "b"}}};
-  // A template may refuse so plain a chat; then there is nothing to learn from it.
-  const absl::StatusOr<data::RenderedChat> rendered = chat.RenderWithSpans(messages);
-  if (!rendered.ok() || rendered->assistant_spans.empty()) return std::nullopt;
-  const data::ByteSpan& span = rendered->assistant_spans.back();
-  const std::vector<int32_t> ids =
-      tokenizer.Encode(std::string_view(rendered->text).substr(span.begin, span.end - span.begin),
-                       {.add_special_tokens = false});
-  if (ids.empty() || !tokenizer.IsSpecial(ids.back())) return std::nullopt;
-  return ids.back();
-}
-
 struct Prompt {
   std::vector<int32_t> ids;
   std::vector<int32_t> stop_ids;
@@ -65,17 +49,11 @@ struct Prompt {
 absl::StatusOr<Prompt> MakePrompt(const GenerateArgs& args, const train::OpenedModel& opened,
                                   const data::Tokenizer& tokenizer) {
   Prompt prompt;
-  for (const int64_t id : opened.config.eos_token_ids) {
-    prompt.stop_ids.push_back(static_cast<int32_t>(id));
-  }
-  if (tokenizer.eos_id().has_value()) prompt.stop_ids.push_back(*tokenizer.eos_id());
   const absl::StatusOr<data::ChatTemplate> chat =
       train::LoadChatTemplate(opened, tokenizer, args.chat_template);
   // Without a chat only what was asked for must be there.
   if (!args.chat_template.empty()) MW_RETURN_IF_ERROR(chat.status());
-  if (chat.ok()) {
-    if (const auto id = EndOfTurn(*chat, tokenizer)) prompt.stop_ids.push_back(*id);
-  }
+  prompt.stop_ids = train::StopTokens(opened, &tokenizer, chat.ok() ? &*chat : nullptr);
   if (args.chat_file.empty()) {
     prompt.ids = tokenizer.Encode(args.prompt);
     return prompt;
@@ -87,60 +65,6 @@ absl::StatusOr<Prompt> MakePrompt(const GenerateArgs& args, const train::OpenedM
   prompt.ids = tokenizer.Encode(text, {.add_special_tokens = false});
   return prompt;
 }
-
-// Where the earliest of the stop texts begins; npos without one.
-size_t FindStop(const std::string& text, const std::vector<std::string>& stops) {
-  size_t first = std::string::npos;
-  for (const std::string& stop : stops) {
-    if (!stop.empty()) first = std::min(first, text.find(stop));
-  }
-  return first;
-}
-
-// The text of one sample while it grows.
-class SampleText {
- public:
-  explicit SampleText(const data::Tokenizer* tokenizer)
-      : decoder_(tokenizer, /*skip_special_tokens=*/true) {}
-
-  // Returns whether a stop text was completed, and cuts the text before it.
-  bool Push(int32_t token, const std::vector<std::string>& stops) {
-    text_ += decoder_.Push(token);
-    return Cut(stops);
-  }
-  void Finish(const std::vector<std::string>& stops) {
-    if (stopped_) return;
-    text_ += decoder_.Finish();
-    Cut(stops);
-  }
-  const std::string& text() const { return text_; }
-  // What no stop text can take back any more and was not taken yet.
-  std::string TakeFinal(const std::vector<std::string>& stops, bool finished) {
-    size_t held = 0;
-    if (!finished) {
-      for (const std::string& stop : stops) held = std::max(held, stop.size());
-    }
-    const size_t end = text_.size() > held ? text_.size() - held : 0;
-    if (end <= taken_) return "";
-    std::string piece = text_.substr(taken_, end - taken_);
-    taken_ = end;
-    return piece;
-  }
-
- private:
-  bool Cut(const std::vector<std::string>& stops) {
-    const size_t at = FindStop(text_, stops);
-    if (at == std::string::npos) return false;
-    text_.resize(at);
-    stopped_ = true;
-    return true;
-  }
-
-  data::StreamDecoder decoder_;
-  std::string text_;
-  size_t taken_ = 0;
-  bool stopped_ = false;
-};
 
 }  // namespace
 
@@ -186,10 +110,10 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   sampling.num_samples = args.num_samples;
   sampling.stop_ids = prompt.stop_ids;
 
-  std::map<int64_t, SampleText> texts;
+  std::map<int64_t, train::SampleText> texts;
   const bool stream = args.stream && !args.json && args.num_samples == 1;
   const auto on_token = [&](int64_t sample, int32_t token, float) {
-    SampleText& text = texts.try_emplace(sample, &tokenizer).first->second;
+    train::SampleText& text = texts.try_emplace(sample, &tokenizer).first->second;
     const bool stopped = text.Push(token, args.stop);
     if (stream) out << text.TakeFinal(args.stop, stopped) << std::flush;
     return !stopped;
@@ -199,7 +123,7 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   // Samples are generated side by side: each took as long as all of them.
   const double seconds = sampler->stats().prefill_s + sampler->stats().decode_s;
   for (size_t i = 0; i < samples.size(); ++i) {
-    SampleText& text = texts.try_emplace(static_cast<int64_t>(i), &tokenizer).first->second;
+    train::SampleText& text = texts.try_emplace(static_cast<int64_t>(i), &tokenizer).first->second;
     text.Finish(args.stop);
     if (args.json) {
       nlohmann::ordered_json line;

@@ -257,6 +257,21 @@ std::vector<const Buffer*> Engine::DeviceParams(int64_t device) const {
   return buffers;
 }
 
+absl::StatusOr<std::vector<const Buffer*>> Engine::WholeParams(std::vector<Buffer>* copies) {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  copies->clear();
+  const bool whole = std::ranges::all_of(
+      impl_->placement_.params, [](const PartitionSpec& spec) { return spec.IsReplicated(); });
+  if (whole) return DeviceParams();
+  MW_ASSIGN_OR_RETURN(LoadedProgram * program, impl_->WholeParamsProgram());
+  MW_RETURN_IF_ERROR(impl_->Run(*program));
+  *copies = std::move(impl_->results_[0]);
+  impl_->results_.clear();
+  std::vector<const Buffer*> buffers;
+  for (const Buffer& buffer : *copies) buffers.push_back(&buffer);
+  return buffers;
+}
+
 const std::vector<nn::ParamSpec>& Engine::params() const { return impl_->params_; }
 std::vector<nn::ParamSpec> Engine::trained_params() const {
   return Pick(impl_->params_, impl_->trained_);

@@ -133,6 +133,7 @@ class Engine::Impl {
   absl::StatusOr<LoadedProgram*> Score(BatchShape shape, const ScoreOptions& score);
   absl::StatusOr<LoadedProgram*> Batched(BatchShape shape, int64_t count);
   absl::StatusOr<LoadedProgram*> TrainStepProgram(BatchShape shape);
+  absl::StatusOr<LoadedProgram*> WholeParamsProgram();
   absl::StatusOr<LoadedProgram*> UpdateProgram(std::optional<NewProgram> built = std::nullopt);
   // Of the first `num_tensors`: all that the loss wants, or kNumPackedTensors.
   absl::StatusOr<BatchShape> CheckBatch(const data::Batch& batch, size_t num_tensors) const;
@@ -228,6 +229,7 @@ class Engine::Impl {
 
   std::map<BatchShape, MicroPrograms> micro_;
   std::optional<LoadedProgram> update_;
+  std::optional<LoadedProgram> whole_params_;
   CompileStats compile_stats_;
   absl::Status failure_;  // not OK: the engine is unusable
 

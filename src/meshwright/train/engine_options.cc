@@ -47,6 +47,10 @@ absl::Status CheckMetrics(const Loss& loss) {
   if (names.empty()) {
     return absl::InvalidArgumentError("the loss has no metric; the first is what is minimized");
   }
+  if (loss.metrics()[0].is_max) {
+    return absl::InvalidArgumentError(
+        "the loss's first metric is_max, and what is minimized is a mean");
+  }
   if (num_nll > 1) {
     return absl::InvalidArgumentError(
         fmt::format("the loss says of {} metrics that they are the negative log-likelihood "

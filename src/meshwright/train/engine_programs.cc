@@ -168,6 +168,15 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::TrainStepProgram(BatchShape shape) 
   return &*programs.train_step;
 }
 
+absl::StatusOr<LoadedProgram*> Engine::Impl::WholeParamsProgram() {
+  if (!whole_params_) {
+    MW_ASSIGN_OR_RETURN(whole_params_, BuildNow(BuildWholeParamsProgram(*model_, options_)));
+    AddArgs(*whole_params_, weights_);
+    FinishArgs(*whole_params_);
+  }
+  return &*whole_params_;
+}
+
 absl::StatusOr<LoadedProgram*> Engine::Impl::UpdateProgram(std::optional<NewProgram> built) {
   if (!update_) {
     if (built) {

@@ -8,6 +8,7 @@
 namespace mw::train {
 
 double MetricSpec::Mean(double sum, double denominator) const {
+  if (is_max) return sum;
   // Not a product with a reciprocal: without weight that could be -0.
   return denominator > 0 ? sum / (std::max(denominator, min_denom) + eps) : 0;
 }
@@ -42,7 +43,8 @@ LossTotals& LossTotals::operator+=(const LossTotals& other) {
   if (other.totals.empty()) return *this;
   MW_CHECK_MSG(totals.size() == other.totals.size(), "totals of two losses");
   for (size_t i = 0; i < totals.size(); ++i) {
-    totals[i].sum += other.totals[i].sum;
+    double& sum = totals[i].sum;
+    sum = specs[i].is_max ? std::max(sum, other.totals[i].sum) : sum + other.totals[i].sum;
     totals[i].denominator += other.totals[i].denominator;
   }
   return *this;

@@ -13,6 +13,8 @@ namespace mw::train {
 // What one of a loss's metrics is called and how its total is divided:
 //
 //   mean = denominator > 0 ? sum / (max(denominator, min_denom) + eps) : 0
+//
+// or with is_max sum as it is.
 struct MetricSpec {
   // Records have it as learning/NAME, or as it is where it holds a '/'.
   std::string name;
@@ -20,6 +22,9 @@ struct MetricSpec {
   double min_denom = 0;
   // The negative log-likelihood in nats, from which perplexity derives.
   bool is_nll = false;
+  // A largest value, of at least 0, in place of a mean: `sum` is that of what counts, and
+  // micro-batches leave the larger of theirs. Not the objective.
+  bool is_max = false;
 
   double Mean(double sum, double denominator) const;
 };

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
 
 #include "meshwright/core/graph_error.h"
+#include "meshwright/ops/add.h"
+#include "meshwright/ops/max.h"
+#include "meshwright/ops/reshard.h"
 #include "meshwright/train/placement.h"
 #include "meshwright/train/scalars.h"
 
@@ -116,6 +120,22 @@ autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
   const auto accumulate = options.mesh.partition.mesh.empty() ? autodiff::Accumulate::kEachUse
                                                               : autodiff::Accumulate::kWhole;
   return autodiff::BuildGradient(g, forward, arguments, wrt, kLossSum, accumulators, accumulate);
+}
+
+Value CombineSums(Value sums, Value more, const Loss& loss, const PartitionSpec& place) {
+  const std::vector<MetricSpec> metrics = loss.metrics();
+  if (std::ranges::none_of(metrics, &MetricSpec::is_max)) return ops::Add(sums, more);
+  const Value a = ops::Reshard(sums, {});
+  const Value b = ops::Reshard(more, {});
+  const Value added = ops::Add(a, b);
+  const Value larger = ops::Maximum(a, b);
+  std::vector<Value> combined;
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    const auto at = static_cast<int64_t>(2 * i);
+    combined.push_back(Element(metrics[i].is_max ? larger : added, at + kLossSum));
+    combined.push_back(Element(added, at + kLossDenominator));
+  }
+  return ops::Reshard(PackScalars(combined), place);
 }
 
 LossOutputs PackLoss(std::vector<Value> outputs, size_t num_carried) {

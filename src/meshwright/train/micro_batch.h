@@ -61,6 +61,11 @@ autodiff::GradientResult BuildMicroBatch(graph::Graph& g, const models::Model& m
                                          const std::vector<graph::Value>& carried,
                                          const std::vector<graph::Value>& accumulators);
 
+// The sums of micro-batches together, in `place`: added, and of a metric that is_max the larger.
+// With such a metric they are whole on the way, which on a mesh is an all-reduce of them.
+graph::Value CombineSums(graph::Value sums, graph::Value more, const Loss& loss,
+                         const PartitionSpec& place);
+
 // The outputs of BuildLoss as they cross programs.
 LossOutputs PackLoss(std::vector<graph::Value> outputs, size_t num_carried);
 

@@ -140,8 +140,46 @@ class PolicyGradientsTest : public ::testing::Test {
   void ExpectAsStored(const PolicyCase& c, const LossTotals& loss) const {
     for (size_t i = 0; i < loss.specs.size(); ++i) {
       const std::string& name = loss.specs[i].name;
+      if (loss.specs[i].is_max) continue;  // see ExpectMaxima
       const double expected = Get(c.name + "/" + name).as<float>()[0];
       EXPECT_NEAR(loss.Mean(i), expected, 1e-5 * std::max(std::abs(expected), 0.1)) << name;
+    }
+  }
+
+  // The largest values are those of the log-probs that ScoreStep gives, by the formulas of
+  // losses/grpo.h.
+  void ExpectMaxima(const PolicyCase& c, Engine* engine, const data::Batch& batch,
+                    const LossTotals& loss) const {
+    const GrpoOptions& options = engine->options().loss.grpo;
+    ScoreOptions score;
+    score.temperature = options.temperature;
+    const auto scores = engine->ScoreStep(batch, score);
+    ASSERT_TRUE(scores.ok()) << scores.status();
+    const auto log_probs = scores->log_probs.as<float>();
+    const auto mask = batch.loss_mask.as<float>();
+    const auto old = batch.extras.at("old_logprobs").as<float>();
+    const auto sampler = batch.extras.at("sampler_logprobs").as<float>();
+    const auto length = static_cast<size_t>(batch.tokens.dims()[1]);
+    double ratio_max = 0, mismatch_max = 0;
+    for (size_t row = 0; row * length < mask.size(); ++row) {
+      double row_sum = 0, num_tokens = 0;
+      for (size_t i = row * length; i < (row + 1) * length; ++i) {
+        if (mask[i] == 0) continue;
+        const double before = c.old ? old[i] : log_probs[i];
+        const double ratio = std::exp(log_probs[i] - before);
+        if (!options.algorithm.starts_with("gspo")) ratio_max = std::max(ratio_max, ratio);
+        mismatch_max = std::max(mismatch_max, std::abs(before - sampler[i]));
+        row_sum += log_probs[i] - before;
+        num_tokens += 1;
+      }
+      if (options.algorithm.starts_with("gspo") && num_tokens > 0) {
+        ratio_max = std::max(ratio_max, std::exp(row_sum / num_tokens));
+      }
+    }
+    EXPECT_GT(ratio_max, 0);
+    EXPECT_NEAR(loss.Find("rl/ratio_max").value_or(-1), ratio_max, 1e-5 * ratio_max);
+    if (const auto mismatch = loss.Find("rl/mismatch_max")) {
+      EXPECT_NEAR(*mismatch, mismatch_max, 1e-5 * mismatch_max);
     }
   }
 
@@ -155,6 +193,7 @@ class PolicyGradientsTest : public ::testing::Test {
       const auto readout = engine->ReadGradients();
       ASSERT_TRUE(readout.ok()) << readout.status();
       ExpectAsStored(c, readout->loss);
+      ExpectMaxima(c, engine, batch, readout->loss);
       EXPECT_LE(WorstError(c, *engine, readout->gradients), 1e-5);
     }
   }

@@ -2,10 +2,12 @@
 #ifndef MESHWRIGHT_TRAIN_SAMPLER_H_
 #define MESHWRIGHT_TRAIN_SAMPLER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,7 +27,7 @@ struct SamplerOptions {
   DType cache_dtype = DType::kF32;   // of keys and values: f32 or bf16
   // Longest prompt plus generation; 0 is the model's max_position.
   int64_t max_length = 0;
-  // Rows generated at a time; more samples follow in further groups.
+  // Rows generated at a time; further samples take the places of those that have ended.
   int64_t max_rows = 64;
   // Tokens per call of the decode program. More spare calls, but finished rows wait for
   // the others and text arrives in lumps.
@@ -49,6 +51,8 @@ struct SamplingOptions {
   // The random numbers of sample i are keyed by first_sample_id + i: with it, parts of a
   // batch give what the whole batch would.
   uint32_t first_sample_id = 0;
+  // Looked at before each call of a program; null = never.
+  const std::atomic<bool>* stop = nullptr;
 
   // Errors: InvalidArgument naming the option.
   absl::Status Validate() const;
@@ -77,7 +81,7 @@ using TokenCallback = std::function<bool(int64_t sample, int32_t token, float lo
 struct GenerationStats {
   int64_t prompt_tokens = 0;  // without padding
   int64_t new_tokens = 0;     // of all samples
-  int64_t decode_steps = 0;   // each for all rows of a group
+  int64_t decode_steps = 0;   // each for all rows
   double compile_s = 0;
   double prefill_s = 0;
   double decode_s = 0;
@@ -87,8 +91,8 @@ struct GenerationStats {
 absl::StatusOr<std::vector<runtime::Buffer>> UploadParams(const runtime::Client& client,
                                                           std::vector<HostTensor> params);
 
-// Generates with one model. Programs are built when first needed, for numbers of rows and
-// lengths rounded up to a power of two. Not thread-safe.
+// Generates with one model. Programs are built when first needed, at most four for a number of
+// rows and lengths rounded up to a power of two. Not thread-safe.
 //
 // The same seed gives the same tokens on the same device whatever else is in the batch, up
 // to rounding: a matrix product may round differently for another number of rows.
@@ -108,7 +112,11 @@ class Sampler {
   // are only read.
   // Errors: InvalidArgument for an empty prompt, a token id outside the vocabulary, a prompt
   // that with max_new_tokens exceeds the context, weights that do not fit; Internal when
-  // the logits are not finite.
+  // the logits are not finite; Cancelled once options.stop is true.
+  absl::StatusOr<std::vector<Sample>> Generate(std::span<const runtime::Buffer* const> params,
+                                               const std::vector<std::vector<int32_t>>& prompts,
+                                               const SamplingOptions& options,
+                                               const TokenCallback& callback = nullptr);
   absl::StatusOr<std::vector<Sample>> Generate(const std::vector<runtime::Buffer>& params,
                                                const std::vector<std::vector<int32_t>>& prompts,
                                                const SamplingOptions& options,
@@ -118,7 +126,8 @@ class Sampler {
   const GenerationStats& stats() const;
   // Longest prompt plus generation.
   int64_t max_length() const;
-  // The compiler's account of each program's memory, by "prefill[B,T,S]" and "decode[B,S]".
+  // The compiler's account of each program's memory, by "prefill[B,T,S]", "decode[B,S]" and
+  // "insert[B,Q,S]".
   absl::StatusOr<std::map<std::string, runtime::CompiledMemoryStats>> MemoryStats() const;
 
  private:

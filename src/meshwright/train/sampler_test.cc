@@ -276,16 +276,51 @@ TEST_P(SamplerBehaviorTest, SamplesOfAPromptAreThoseOfTheirIds) {
   EXPECT_EQ(Run(Shared(), {other}, options)[0].tokens, samples[4].tokens);
 }
 
-// Six samples in groups of four: the second group has rows of its own size.
-TEST_P(SamplerBehaviorTest, GroupsGiveWhatOneBatchGives) {
-  SamplerOptions options;
-  options.max_rows = 4;
-  const auto sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
-  SamplingOptions sampling = Options(5, 1, 9);
-  sampling.num_samples = 6;
-  const auto grouped = Run(*sampler, {prompt_}, sampling);
-  const auto together = Run(Shared(), {prompt_}, sampling);
-  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(grouped[i].tokens, together[i].tokens) << i;
+// More samples than rows, of prompts of several lengths, which end at different times: each takes
+// the place of one that has ended, and gets what it would get beside all of them.
+TEST_P(SamplerBehaviorTest, WaitingSamplesTakeThePlacesOfThoseThatHaveEnded) {
+  std::vector<int32_t> longer = prompt_;
+  longer.insert(longer.end(), generated_.begin(), generated_.begin() + 2);
+  SamplingOptions sampling = Options(12, 1, 9);
+  sampling.num_samples = 9;
+  const auto run = [&](Sampler& sampler) {
+    std::map<int64_t, int64_t> count;
+    return Run(sampler, {prompt_, longer}, sampling, [&](int64_t sample, int32_t, float) {
+      return ++count[sample] < 2 + sample * 5 % 11;
+    });
+  };
+  const auto together = run(Shared());
+  for (const auto& [rows, steps] :
+       std::vector<std::pair<int64_t, int64_t>>{{4, 1}, {16, 1}, {4, 3}}) {
+    SamplerOptions options;
+    options.max_rows = rows;
+    options.steps_per_call = steps;
+    const auto sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
+    const auto waiting = run(*sampler);
+    int64_t tokens = 0;
+    for (size_t i = 0; i < together.size(); ++i) {
+      EXPECT_EQ(waiting[i].tokens, together[i].tokens) << i;
+      EXPECT_EQ(waiting[i].finish_reason, together[i].finish_reason) << i;
+      for (size_t t = 0; t < waiting[i].log_probs.size(); ++t) {
+        EXPECT_NEAR(waiting[i].log_probs[t], together[i].log_probs[t], 1e-5);
+      }
+      tokens += std::ssize(waiting[i].tokens);
+    }
+    // Rows are seldom idle: less than one in three here.
+    EXPECT_LT(sampler->stats().decode_steps * rows * 2, tokens * 3) << rows;
+    EXPECT_EQ(sampler->MemoryStats()->size(), 4u);
+  }
+}
+
+TEST_P(SamplerBehaviorTest, AStopEndsAllSamples) {
+  std::atomic<bool> stop = false;
+  SamplingOptions sampling = Options(12, 1, 9);
+  sampling.num_samples = 3;
+  sampling.stop = &stop;
+  const std::vector<std::vector<int32_t>> prompts = {prompt_};
+  const auto samples = Shared().Generate(loaded_->params, prompts, sampling,
+                                         [&](int64_t, int32_t, float) { return !(stop = true); });
+  EXPECT_EQ(samples.status().code(), absl::StatusCode::kCancelled) << samples.status();
 }
 
 // Numbers of rows and lengths share programs up to the next power of two.

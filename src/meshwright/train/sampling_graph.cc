@@ -19,6 +19,7 @@
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/cumsum.h"
 #include "meshwright/ops/div.h"
+#include "meshwright/ops/dynamic_update_slice.h"
 #include "meshwright/ops/exp.h"
 #include "meshwright/ops/iota.h"
 #include "meshwright/ops/log.h"
@@ -151,6 +152,36 @@ absl::StatusOr<compile::Program> BuildPrefillProgram(const models::Model& model,
     };
     graph.SetOutputs({grow(result.cache.k), grow(result.cache.v), choice.tokens, choice.log_probs},
                      {"k", "v", "tokens", "log_probs"});
+  });
+}
+
+absl::StatusOr<compile::Program> BuildInsertProgram(const models::Model& model,
+                                                    GenerationDTypes dtypes,
+                                                    const GenerationShape& shape) {
+  return compile::BuildProgram("insert", [&](Graph& graph) {
+    const TensorType cache = model.CacheType(shape.rows, shape.slots, dtypes.cache);
+    const TensorType new_cache = model.CacheType(shape.new_rows, shape.slots, dtypes.cache);
+    const TensorType row(DType::kS32, {shape.rows});
+    const TensorType new_row(DType::kS32, {shape.new_rows});
+    const auto add = [&](const TensorType& type, const char* name) {
+      return graph.AddParameter(type, name);
+    };
+    const std::vector<Value> state = {add(cache, "k"), add(cache, "v"), add(row, "tokens"),
+                                      add(row, "positions")};
+    const std::vector<Value> added = {add(new_cache, "new_k"), add(new_cache, "new_v"),
+                                      add(new_row, "new_tokens"), add(new_row, "lengths")};
+    const Value rows = add(new_row, "rows");
+    std::vector<Value> outputs = state;
+    for (int64_t i = 0; i < shape.new_rows; ++i) {
+      const Value at = ops::Reshape(ops::SliceInDim(rows, 0, i, i + 1), {});
+      for (size_t part = 0; part < state.size(); ++part) {
+        const int64_t dim = part < 2 ? 1 : 0;  // caches have their layers first
+        outputs[part] = ops::DynamicUpdateSliceInDim(
+            outputs[part], ops::SliceInDim(added[part], dim, i, i + 1), at, dim);
+      }
+    }
+    graph.SetOutputs(outputs, {"k", "v", "tokens", "positions"});
+    for (int i = 0; i < 4; ++i) compile::DonateTo(graph, state[static_cast<size_t>(i)], i);
   });
 }
 

@@ -53,6 +53,7 @@ struct GenerationShape {
   int64_t prompt_tokens = 0;  // T, prefill only
   int64_t slots = 0;          // S, of the cache
   int64_t steps = 0;          // decode only: tokens per call
+  int64_t new_rows = 0;       // Q, insert only
   ChoiceMode mode = ChoiceMode::kGreedy;
 
   friend auto operator<=>(const GenerationShape&, const GenerationShape&) = default;
@@ -71,6 +72,17 @@ absl::StatusOr<compile::Program> BuildPrefillProgram(const models::Model& model,
                                                      const models::ModelOptions& options,
                                                      GenerationDTypes dtypes,
                                                      const GenerationShape& shape);
+
+// Puts rows that were prefilled, with the same slots, in the place of others.
+//
+//   k*, v*, tokens* s32 [B], positions* s32 [B], new_k, new_v, new_tokens s32 [Q], lengths s32 [Q],
+//   rows s32 [Q], all different
+//     → k, v, tokens, positions
+//
+// * donated.
+absl::StatusOr<compile::Program> BuildInsertProgram(const models::Model& model,
+                                                    GenerationDTypes dtypes,
+                                                    const GenerationShape& shape);
 
 // Generates `steps` tokens of each row.
 //

@@ -11,6 +11,8 @@ struct ScoreOptions {
   double temperature = 1.0;  // logits are divided by it
   bool entropy = false;      // of the softmax, in nats
   int64_t top_k = 0;         // the likeliest tokens and their log-probabilities
+  // Of a model with adapters: by its base model alone.
+  bool without_adapters = false;
 
   friend auto operator<=>(const ScoreOptions&, const ScoreOptions&) = default;
 };

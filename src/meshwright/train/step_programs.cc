@@ -225,7 +225,17 @@ class StepBuilder {
     head.temperature = score.temperature;
     head.entropy = score.entropy;
     head.top_k = score.top_k;
-    return AddModel(model_, options_, params_.all, weights, batch).LogProbs(head);
+    if (!score.without_adapters) {
+      return AddModel(model_, options_, params_.all, weights, batch).LogProbs(head);
+    }
+    EngineOptions base = options_;
+    base.model.lora = {};
+    std::vector<size_t> places;
+    for (size_t i = 0; i < params_.all.size(); ++i) {
+      if (!params_.all[i].adapter) places.push_back(i);
+    }
+    return AddModel(model_, base, Pick(params_.all, places), Pick(weights, places), batch)
+        .LogProbs(head);
   }
   LossOutputs Loss(const std::vector<Value>& weights, const std::vector<Value>& batch,
                    const std::vector<Value>& carried) const {
@@ -316,7 +326,8 @@ absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape) {
   const bool kept = options.mesh.gather_parameters == GatherParameters::kUpdate;
   return BuildMicroProgram(
-      "accum_kernel", model, options, shape, [&](StepBuilder& builder, const StepPlacement&) {
+      "accum_kernel", model, options, shape,
+      [&](StepBuilder& builder, const StepPlacement& placement) {
         const std::vector<Value> weights = builder.Weights(kept);
         const std::vector<Value> accumulators = builder.Accumulators();
         const Value sums = builder.Sums();
@@ -324,7 +335,7 @@ absl::StatusOr<compile::Program> BuildAccumKernel(const models::Model& model,
         const std::vector<Value> carried = builder.Carried();
         auto result = builder.MicroBatch(sums.graph(), kept ? weights : builder.Seen(weights),
                                          batch, carried, accumulators);
-        result.loss.sums = ops::Add(sums, result.loss.sums);
+        result.loss.sums = CombineSums(sums, result.loss.sums, *options.StepLoss(), placement.sums);
         builder.OutputGradients(result.gradients, result.loss, accumulators);
       });
 }
@@ -378,7 +389,8 @@ absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
               auto after =
                   builder.MicroBatch(body, seen, batch, before.loss.carried, before.gradients);
               std::vector<Value> next = std::move(after.gradients);
-              next.push_back(ops::Add(before.loss.sums, after.loss.sums));
+              next.push_back(CombineSums(before.loss.sums, after.loss.sums, *options.StepLoss(),
+                                         placement.sums));
               next.insert(next.end(), after.loss.carried.begin(), after.loss.carried.end());
               return ops::ScanBodyResult(std::move(next));
             });
@@ -446,6 +458,25 @@ absl::StatusOr<compile::Program> BuildScoreKernel(const models::Model& model,
         if (tokens.top_log_probs) output(*tokens.top_log_probs, "top_log_probs");
       },
       /*has_loss=*/false);
+}
+
+absl::StatusOr<compile::Program> BuildWholeParamsProgram(const models::Model& model,
+                                                         const EngineOptions& options) {
+  MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
+  return compile::BuildProgram(
+      "whole_params",
+      [&](Graph& g) {
+        compile::Signature signature(g);
+        const std::vector<nn::ParamSpec> params = model.Params(options.model);
+        for (size_t i = 0; i < params.size(); ++i) {
+          const TensorType type(options.weight_dtype, params[i].dims);
+          signature.Output(signature.Input(type, params[i].name, placement.params[i],
+                                           /*weight=*/true),
+                           params[i].name, {});
+        }
+        return signature.Finish();
+      },
+      options.mesh.partition, nullptr, options.target);
 }
 
 absl::StatusOr<compile::Program> BuildUpdateKernel(const models::Model& model,

@@ -98,6 +98,12 @@ absl::StatusOr<compile::Program> BuildScoreKernel(const models::Model& model,
                                                   const ScoreOptions& score);
 
 // What BuildUpdate says, of the parameters that are trained.
+// Every weight whole on each device.
+//
+//   weights → weights
+absl::StatusOr<compile::Program> BuildWholeParamsProgram(const models::Model& model,
+                                                         const EngineOptions& options);
+
 absl::StatusOr<compile::Program> BuildUpdateKernel(const models::Model& model,
                                                    const EngineOptions& options);
 

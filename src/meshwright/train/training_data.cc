@@ -39,36 +39,41 @@ absl::Status CheckTargetLength(const models::ModelConfig& model, int64_t max_tar
                   model.max_position));
 }
 
-absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
-    const OpenedModel& model, const std::vector<std::string>& paths, const TrainConfig& config) {
-  MW_RETURN_IF_ERROR(CheckTargetLength(model.config, config.data.max_target_length));
-  std::unique_ptr<data::TextEncoder> encoder;
-  std::optional<data::ChatTemplate> chat_template;
+absl::StatusOr<TextReader> OpenTextReader(const OpenedModel& model,
+                                          const std::string& chat_template) {
+  TextReader reader;
   absl::StatusOr<data::Tokenizer> tokenizer = LoadTokenizer(model);
   if (tokenizer.ok()) {
-    auto parsed = LoadChatTemplate(model, *tokenizer, config.chat_template);
+    auto parsed = LoadChatTemplate(model, *tokenizer, chat_template);
     // Only chats need one: their loader says so.
     if (parsed.ok()) {
-      chat_template = *std::move(parsed);
-    } else if (!absl::IsNotFound(parsed.status()) || !config.chat_template.empty()) {
+      reader.chat_template = *std::move(parsed);
+    } else if (!absl::IsNotFound(parsed.status()) || !chat_template.empty()) {
       return parsed.status();
     }
-    encoder = std::make_unique<TokenizerEncoder>(*std::move(tokenizer));
+    reader.tokenizer = *std::move(tokenizer);
+    reader.encoder = std::make_unique<TokenizerEncoder>(*reader.tokenizer);
   } else if (absl::IsNotFound(tokenizer.status())) {
-    if (!config.chat_template.empty()) {
+    if (!chat_template.empty()) {
       return absl::InvalidArgumentError(fmt::format("chat_template={} is of no use: {}",
-                                                    config.chat_template,
+                                                    chat_template,
                                                     std::string(tokenizer.status().message())));
     }
-    encoder = std::make_unique<NoEncoder>(std::string(tokenizer.status().message()));
+    reader.encoder = std::make_unique<NoEncoder>(std::string(tokenizer.status().message()));
   } else {
     return tokenizer.status();
   }
+  return reader;
+}
+
+absl::StatusOr<std::shared_ptr<const data::Dataset>> LoadTrainingData(
+    const OpenedModel& model, const std::vector<std::string>& paths, const TrainConfig& config) {
+  MW_RETURN_IF_ERROR(CheckTargetLength(model.config, config.data.max_target_length));
+  MW_ASSIGN_OR_RETURN(const TextReader reader, OpenTextReader(model, config.chat_template));
   data::DatasetOptions options = config.dataset_options();
   options.vocab_size = model.config.vocab_size;
-  MW_ASSIGN_OR_RETURN(
-      data::Dataset dataset,
-      data::Dataset::Load(paths, *encoder, chat_template ? &*chat_template : nullptr, options));
+  MW_ASSIGN_OR_RETURN(data::Dataset dataset,
+                      data::Dataset::Load(paths, *reader.encoder, reader.chat(), options));
   return std::make_shared<const data::Dataset>(std::move(dataset));
 }
 

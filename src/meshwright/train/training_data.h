@@ -5,18 +5,37 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshwright/data/chat_template.h"
 #include "meshwright/data/dataset.h"
 #include "meshwright/data/packing.h"
+#include "meshwright/data/text_encoder.h"
+#include "meshwright/data/tokenizer.h"
 #include "meshwright/train/config.h"
 #include "meshwright/train/open_model.h"
 
 namespace mw::train {
+
+// What turns rows into tokens.
+struct TextReader {
+  std::optional<data::Tokenizer> tokenizer;    // none: the model has none, as random: models do
+  std::unique_ptr<data::TextEncoder> encoder;  // never null; without a tokenizer it takes no text
+  std::optional<data::ChatTemplate> chat_template;
+
+  const data::ChatTemplate* chat() const { return chat_template ? &*chat_template : nullptr; }
+};
+
+// Opens the model's tokenizer, and the chat template that `chat_template` names or the model has.
+// Errors: those of LoadTokenizer and LoadChatTemplate, but for what a model does without;
+// InvalidArgument for a chat_template where there is no tokenizer.
+absl::StatusOr<TextReader> OpenTextReader(const OpenedModel& model,
+                                          const std::string& chat_template);
 
 // Loads JSONL files with the model's tokenizer, and with the chat template that
 // config.chat_template names or the model has.

@@ -55,6 +55,10 @@ class Tokens {
     return ops::BroadcastInDim(kept_B, keep_BT_.dims(), {0});
   }
   WeightedMetric Mean(Value v_BT) const { return {Sum(v_BT), count_}; }
+  // REQUIRES: v_BT is not negative where it counts.
+  WeightedMetric Max(Value v_BT) const {
+    return {ops::ReduceMax(ops::StopGradient(Kept(v_BT)), {0, 1}), count_};
+  }
   WeightedMetric Fraction(Value pred_BT) const { return Mean(ToFloat(pred_BT)); }
 
   Value count() const { return count_; }
@@ -133,6 +137,7 @@ std::vector<MetricSpec> GrpoLoss::metrics() const {
   std::vector<MetricSpec> specs = {{.name = "loss"}};
   if (KlInLoss()) specs.push_back({.name = "rl/policy_loss"});
   specs.push_back({.name = "rl/ratio_mean"});
+  specs.push_back({.name = "rl/ratio_max", .is_max = true});
   if (Clips()) {
     specs.push_back({.name = "rl/clip_low_fraction"});
     specs.push_back({.name = "rl/clip_high_fraction"});
@@ -142,6 +147,7 @@ std::vector<MetricSpec> GrpoLoss::metrics() const {
   specs.push_back({.name = "rl/entropy"});
   if (HasSampler()) {
     specs.push_back({.name = "rl/mismatch_mean"});
+    specs.push_back({.name = "rl/mismatch_max", .is_max = true});
     specs.push_back({.name = "rl/mismatch_kl"});
   }
   if (Corrects()) {
@@ -254,6 +260,7 @@ LossResult GrpoLoss::Build(const LossInputs& in) const {
   result.metrics = {aggregate(loss_BT)};
   if (KlInLoss()) result.metrics.push_back(aggregate(policy.loss_BT));
   result.metrics.push_back(tokens.Mean(ratio));
+  result.metrics.push_back(tokens.Max(ratio));
   if (Clips()) {
     result.metrics.push_back(tokens.Fraction(policy.low_BT));
     result.metrics.push_back(tokens.Fraction(policy.high_BT));
@@ -262,7 +269,9 @@ LossResult GrpoLoss::Build(const LossInputs& in) const {
   if (HasKl()) result.metrics.push_back(tokens.Mean(kl));
   result.metrics.push_back(tokens.Mean(*log_probs.entropy));
   if (HasSampler()) {
-    result.metrics.push_back(tokens.Mean(ops::Abs(mismatch)));
+    const Value apart = ops::Abs(mismatch);
+    result.metrics.push_back(tokens.Mean(apart));
+    result.metrics.push_back(tokens.Max(apart));
     // The sampler's are the drawn ones: exp(d) - d - 1 with d = trainer - sampler.
     const Value d = ops::Clamp(mismatch, -bound, bound);
     result.metrics.push_back(tokens.Mean(ops::Add(ops::Sub(ops::Exp(d), d), -1.0)));

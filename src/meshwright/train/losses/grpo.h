@@ -58,11 +58,12 @@ graph::Value KlEstimate(graph::Value log_prob, graph::Value reference, const std
 // has_sampler_log_probs. All of them at `temperature`. Where the mask is 0 they may be anything.
 //
 // Metrics besides the loss: rl/policy_loss, the loss without KL, where it has one. Means over
-// tokens: rl/ratio_mean, of the ratios before they are clipped; rl/clip_low_fraction,
-// rl/clip_high_fraction and rl/dual_clip_fraction, the share of tokens whose ratio was replaced
-// by that bound; rl/kl; rl/entropy; and of the trainer's old_logprobs against the sampler's
-// rl/mismatch_mean, of |old - sampler|, rl/mismatch_kl, k3 of KL(sampler || trainer),
-// rl/importance_mean and rl/importance_capped_fraction.
+// tokens: rl/ratio_mean, of the ratios before they are clipped (rl/ratio_max is the largest);
+// rl/clip_low_fraction, rl/clip_high_fraction and rl/dual_clip_fraction, the share of tokens whose
+// ratio was replaced by that bound; rl/kl; rl/entropy; and of the trainer's old_logprobs against
+// the sampler's rl/mismatch_mean, of |old - sampler| (rl/mismatch_max is the largest),
+// rl/mismatch_kl, k3 of KL(sampler || trainer), rl/importance_mean and
+// rl/importance_capped_fraction.
 //
 // Sharding: rows stay where they are. Precision: f32.
 // Source: grpo: Shao et al. 2024, arXiv:2402.03300, clip after Schulman et al. 2017,
