@@ -14,6 +14,11 @@ find_package(ICU REQUIRED COMPONENTS uc)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 add_library(PCRE2::8 ALIAS PkgConfig::PCRE2)
+# Not by pkg-config: its -pthread is another preprocessor than the precompiled headers have.
+find_path(RE2_INCLUDE_DIR re2/re2.h REQUIRED)
+find_library(RE2_LIBRARY re2 REQUIRED)
+add_library(RE2::re2 INTERFACE IMPORTED)
+target_link_libraries(RE2::re2 INTERFACE ${RE2_LIBRARY})
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 
 set(MW_DEPS_DIR "${CMAKE_SOURCE_DIR}/.deps" CACHE PATH "Where ./dev setup unpacks the pinned wheels")

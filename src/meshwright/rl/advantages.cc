@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 
-#include "meshwright/base/one_of.h"
 #include "meshwright/base/status_macros.h"
 
 namespace mw::rl {
@@ -21,20 +20,6 @@ double KlEstimate(double log_prob, double reference, const train::GrpoOptions& o
 }
 
 }  // namespace
-
-absl::Status AdvantageOptions::Validate() const {
-  MW_RETURN_IF_ERROR(OneOf("advantage.mode", mode, {"std", "none", "rloo"}).status());
-  MW_RETURN_IF_ERROR(OneOf("advantage.zero_std", zero_std, {"keep", "drop"}).status());
-  if (std_ddof != 0 && std_ddof != 1) {
-    return absl::InvalidArgumentError(
-        fmt::format("advantage.std_ddof {} must be 0 or 1", std_ddof));
-  }
-  if (!(eps >= 0) || !std::isfinite(eps)) {
-    return absl::InvalidArgumentError(
-        fmt::format("advantage.eps {} must be finite and not negative", eps));
-  }
-  return absl::OkStatus();
-}
 
 double Advantages::zero_std_fraction() const {
   if (num_groups == 0) return 0;

@@ -4,26 +4,17 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/core/host_tensor.h"
 #include "meshwright/train/loss_options.h"
+#include "meshwright/train/rl_options.h"
 
 namespace mw::rl {
 
-struct AdvantageOptions {
-  std::string mode = "std";  // std, none or rloo
-  int64_t std_ddof = 1;      // of std: what is taken from the group's size; 0 or 1
-  double eps = 1e-6;         // of std: what is added to the standard deviation
-  // keep, or drop: rows of groups whose rewards are all the same are not to be trained.
-  std::string zero_std = "keep";
-
-  // Errors: InvalidArgument naming the setting, its value and what it may be.
-  absl::Status Validate() const;
-};
+using train::AdvantageOptions;
 
 struct Advantages {
   std::vector<float> values;  // of each row

@@ -219,12 +219,52 @@ std::vector<ConfigField> MakeFields() {
                "updates between measurements of --eval-data; -1 or 0 = only before and after"),
       MW_FIELD("tensorboard", tensorboard, "whether event files for TensorBoard are written"),
 
-      MW_FIELD("max_new_tokens", generation.max_new_tokens, "generate: longest sample"),
-      MW_FIELD("temperature", generation.temperature, "generate: of sampling; 0 = greedy"),
+      MW_FIELD("max_new_tokens", generation.max_new_tokens, "generate and grpo: longest sample"),
+      MW_FIELD("temperature", generation.temperature,
+               "generate and grpo: of sampling; 0 = greedy, which grpo does not learn from"),
       MW_FIELD("top_k", generation.top_k,
                "generate: sampling among the k likeliest tokens; 0 = off"),
       MW_FIELD("top_p", generation.top_p,
                "generate: sampling among the likeliest tokens of this total probability; 1 = off"),
+
+      MW_FIELD("prompts_per_step", policy.prompts_per_step,
+               "grpo: prompts that are sampled from at a time"),
+      MW_FIELD("num_generations", policy.num_generations, "grpo: samples of each prompt"),
+      MW_FIELD("num_iterations", policy.num_iterations,
+               "grpo: how often the samples of a step are learned"),
+      MW_FIELD("old_log_probs", policy.old_log_probs,
+               "grpo: what ratios are against: trainer, which scores the samples before it learns "
+               "them, or sampler"),
+      MW_FIELD("mask_truncated_completions", policy.mask_truncated_completions,
+               "grpo: samples that max_new_tokens cut are not learned"),
+      MW_FIELD("max_draws_per_step", policy.max_draws_per_step,
+               "grpo: how often prompts are drawn until prompts_per_step of them have rewards that "
+               "differ; 1 = all are taken"),
+      MW_FIELD("sampling_rows", policy.sampling_rows, "grpo: samples that are generated at a time"),
+      MW_FIELD("eval_temperature", policy.eval_temperature,
+               "grpo: of the samples of --eval-data; 0 = greedy"),
+      MW_FIELD("advantage.mode", policy.advantage.mode,
+               "grpo: std, none or rloo: how rewards are compared with those of their group"),
+      MW_FIELD("advantage.std_ddof", policy.advantage.std_ddof,
+               "grpo: what std takes from the group's size, 0 or 1"),
+      MW_FIELD("advantage.eps", policy.advantage.eps,
+               "grpo: what std adds to the standard deviation"),
+      MW_FIELD("advantage.zero_std", policy.advantage.zero_std,
+               "grpo: keep or drop groups whose rewards are all the same"),
+      MW_FIELD("reward.weights", policy.reward.weights,
+               "grpo: of the rewards in their order, as 1,0.2; empty = 1 each"),
+      MW_FIELD("reward.answer", policy.reward.answer,
+               "grpo: the field of a row that holds what is right"),
+      MW_FIELD("reward.tolerance", policy.reward.tolerance,
+               "grpo: largest difference of numbers that the reward numeric takes for equal"),
+      MW_FIELD("reward.pattern", policy.reward.pattern,
+               "grpo: what the reward regex looks for in a completion"),
+      MW_FIELD("reward.format", policy.reward.format,
+               "grpo: the pattern that the reward format wants a whole completion to match"),
+      MW_FIELD("reward.overlong_buffer_tokens", policy.reward.overlong_buffer_tokens,
+               "grpo: last tokens of max_new_tokens in which the reward length falls from 0 to -1"),
+      MW_FIELD("reward.timeout_s", policy.reward.timeout_s,
+               "grpo: seconds that a reward's command has for the samples of a step"),
   };
 }
 
@@ -236,9 +276,6 @@ const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
     auto* map = new std::map<std::string, std::string, std::less<>>;
     const std::pair<const char*, std::vector<const char*>> features[] = {
         {"kernels of its own", {"kernels"}},
-        {"reinforcement learning",
-         {"num_generations", "num_iterations", "prompts_per_step", "advantage.mode",
-          "advantage.std_ddof", "advantage.eps", "advantage.zero_std"}},
         {"mixture-of-experts models",
          {"use_ring_of_experts", "use_ragged_sort", "ragged_buffer_factor",
           "retry_when_tokens_dropped", "retry_dropless_final_micro_batch", "num_moe_token_chunks",
@@ -411,6 +448,21 @@ absl::Status CheckScheduleKeys(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckPolicyKeys(const TrainConfig& config) {
+  for (const char* key :
+       {"prompts_per_step", "num_generations", "num_iterations", "old_log_probs",
+        "mask_truncated_completions", "max_draws_per_step", "sampling_rows", "eval_temperature",
+        "advantage.mode", "advantage.std_ddof", "advantage.eps", "advantage.zero_std",
+        "reward.weights", "reward.answer", "reward.tolerance", "reward.pattern", "reward.format",
+        "reward.overlong_buffer_tokens", "reward.timeout_s"}) {
+    MW_RETURN_IF_ERROR(CheckBelongs(config, key, "loss.name", {"grpo"}));
+  }
+  for (const char* key : {"advantage.std_ddof", "advantage.eps"}) {
+    MW_RETURN_IF_ERROR(CheckBelongs(config, key, "advantage.mode", {"std"}));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptimizerKeys(const TrainConfig& config) {
   const std::string& opt_type = config.engine.optimizer.opt_type;
   for (const auto& [key, opt_types] : OptimizerKeys()) {
@@ -486,10 +538,12 @@ absl::Status TrainConfig::Finish() {
   MW_RETURN_IF_ERROR(CheckLoraKeys());
   engine.schedule.total_steps = steps;
   MW_RETURN_IF_ERROR(FinishPreferences());
+  MW_RETURN_IF_ERROR(FinishPolicy());
   MW_RETURN_IF_ERROR(generation.Validate());
   MW_RETURN_IF_ERROR(data.Validate());
   MW_RETURN_IF_ERROR(engine.Validate());
   MW_RETURN_IF_ERROR(CheckScheduleKeys(*this));
+  MW_RETURN_IF_ERROR(CheckPolicyKeys(*this));
   return CheckOptimizerKeys(*this);
 }
 

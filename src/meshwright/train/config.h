@@ -15,6 +15,7 @@
 #include "meshwright/data/dataset.h"
 #include "meshwright/train/engine_options.h"
 #include "meshwright/train/mesh_settings.h"
+#include "meshwright/train/rl_options.h"
 
 namespace mw::train {
 
@@ -41,6 +42,7 @@ struct TrainConfig {
   bool loss_on_prompt = false;
   std::string chat_template;  // see NamedChatTemplate; "" = the model's own
   GenerationConfig generation;
+  PolicyOptions policy;
 
   bool enable_checkpointing = true;
   bool async_checkpointing = true;
@@ -70,6 +72,8 @@ struct TrainConfig {
   absl::Status CheckLoraKeys() const;
   // What preference rows need.
   absl::Status FinishPreferences();
+  // What samples need as rows.
+  absl::Status FinishPolicy();
 };
 
 // The place of a setting.
