@@ -42,6 +42,14 @@ constexpr CommandEntry kCommands[] = {
      "  meshwright sft --model random:tiny-llama --data ids.jsonl --out run --json\n"
      "  meshwright sft --model SmolLM2.gguf --data chats.jsonl --out run --resume",
      MakeSftCommand},
+    {"", "grpo", "Learns from a model's own samples and their rewards",
+     "  meshwright grpo --model SmolLM2.gguf --data prompts.jsonl --reward numeric --out run\n"
+     "  meshwright grpo --model SmolLM2.gguf --data prompts.jsonl --reward 'python3 reward.py' \\\n"
+     "      --reward length reward.weights=1,0.2 reward.overlong_buffer_tokens=16 --out run \\\n"
+     "      --eval-data heldout.jsonl lora.rank=16 learning_rate=1e-4 steps=50\n"
+     "  meshwright grpo --model SmolLM2.gguf --data prompts.jsonl --reward numeric --out run "
+     "--resume",
+     MakeGrpoCommand},
     {"", "eval", "Measures the loss of a model on a file",
      "  meshwright eval --model run/checkpoints/latest --data heldout.jsonl --json",
      MakeEvalCommand},
@@ -93,8 +101,7 @@ constexpr CommandEntry kCommands[] = {
 };
 
 // Commands of later versions, so that asking for one is told apart from a slip.
-constexpr const char* kLaterCommands[] = {"grpo",  "bench", "diff",  "plot",
-                                          "trace", "serve", "render"};
+constexpr const char* kLaterCommands[] = {"bench", "diff", "plot", "trace", "serve", "render"};
 
 constexpr const char* kFooter =
     "`meshwright COMMAND --help` shows a command's flags and examples.\n\n"

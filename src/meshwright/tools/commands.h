@@ -9,6 +9,7 @@
 namespace mw::tools {
 
 std::unique_ptr<Command> MakeSftCommand();
+std::unique_ptr<Command> MakeGrpoCommand();
 std::unique_ptr<Command> MakeEvalCommand();
 std::unique_ptr<Command> MakeGenerateCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
