@@ -102,12 +102,13 @@ std::optional<std::string> JsonString(const std::string& text) {
   }
 }
 
-// The padded header with its length in front.
-absl::StatusOr<std::string> MakeHeader(const std::string& path,
-                                       const std::vector<TensorSpec>& specs,
-                                       const SafetensorsMetadata& metadata) {
+}  // namespace
+
+absl::StatusOr<std::string> SafetensorsHeader(const std::string& what,
+                                              const std::vector<TensorSpec>& specs,
+                                              const SafetensorsMetadata& metadata) {
   const auto invalid = [&](std::string_view reason) {
-    return absl::InvalidArgumentError(fmt::format("cannot write {}: {}", path, reason));
+    return absl::InvalidArgumentError(fmt::format("cannot write {}: {}", what, reason));
   };
   std::string header = "{";
   if (!metadata.empty()) {
@@ -152,8 +153,6 @@ absl::StatusOr<std::string> MakeHeader(const std::string& path,
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(size >> (8 * i));
   return length + header;
 }
-
-}  // namespace
 
 std::string_view SafetensorsDTypeName(DType dtype) { return kDTypes[ReferenceRank(dtype)].name; }
 
@@ -294,7 +293,7 @@ void SortInReferenceOrder(std::vector<TensorSpec>& specs) {
 
 absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
     const std::string& path, std::vector<TensorSpec> specs, const SafetensorsMetadata& metadata) {
-  MW_ASSIGN_OR_RETURN(const std::string header, MakeHeader(path, specs, metadata));
+  MW_ASSIGN_OR_RETURN(const std::string header, SafetensorsHeader(path, specs, metadata));
   MW_ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(path));
   MW_RETURN_IF_ERROR(file->Append(header));
   return std::unique_ptr<SafetensorsWriter>(

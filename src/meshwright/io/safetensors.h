@@ -70,6 +70,12 @@ class SafetensorsFile : public TensorSource {
 // type, widest first, then by name. Same order, same bytes as `safetensors.serialize`.
 void SortInReferenceOrder(std::vector<TensorSpec>& specs);
 
+// What comes before the tensors' bytes: the length and the padded JSON. `what` is what errors call
+// the file. Errors: as SafetensorsWriter::Create.
+absl::StatusOr<std::string> SafetensorsHeader(const std::string& what,
+                                              const std::vector<TensorSpec>& specs,
+                                              const SafetensorsMetadata& metadata = {});
+
 // Writes a file tensor by tensor: never more than one in memory.
 class SafetensorsWriter {
  public:

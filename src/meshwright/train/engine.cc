@@ -23,6 +23,12 @@ namespace mw::train {
 using runtime::Buffer;
 using runtime::Event;
 
+PreparedInput::PreparedInput() noexcept = default;
+PreparedInput::PreparedInput(std::unique_ptr<Data> data) : data_(std::move(data)) {}
+PreparedInput::PreparedInput(PreparedInput&& other) noexcept = default;
+PreparedInput& PreparedInput::operator=(PreparedInput&& other) noexcept = default;
+PreparedInput::~PreparedInput() = default;
+
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
@@ -130,6 +136,27 @@ absl::Status Engine::FwdBwd(const data::Batch& batch) {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
   CpuTimer timer(&impl_->host_s_);
   return impl_->FwdBwd(batch);
+}
+
+absl::StatusOr<PreparedInput> Engine::PrepareFwdBwdInput(const data::Batch& batch) const {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  MW_ASSIGN_OR_RETURN(std::unique_ptr<PreparedInput::Data> data, impl_->Prepare(batch));
+  return PreparedInput(std::move(data));
+}
+
+absl::Status Engine::FwdBwd(PreparedInput& input) {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  if (input.empty()) {
+    return absl::FailedPreconditionError(
+        "FwdBwd was called with a prepared input that was taken already; prepare the batch again");
+  }
+  if (input.data_->engine != impl_->identity_) {
+    return absl::FailedPreconditionError(
+        "FwdBwd was called with an input that another engine prepared, or this one before its "
+        "loss was replaced; prepare the batch again");
+  }
+  CpuTimer timer(&impl_->host_s_);
+  return impl_->FwdBwd(input.data_);
 }
 
 absl::Status Engine::FwdBwdBatched(std::span<const data::Batch> batches) {
@@ -366,6 +393,7 @@ absl::Status Engine::Restore(std::vector<HostTensor> params, const EngineState& 
   return state.partial ? impl_->FillPartial(*state.partial) : absl::OkStatus();
 }
 
+const absl::Status& Engine::status() const { return impl_->failure_; }
 int64_t Engine::step() const { return impl_->step_; }
 int64_t Engine::num_micro_batches() const { return impl_->num_micro_batches_; }
 const EngineOptions& Engine::options() const { return impl_->options_; }

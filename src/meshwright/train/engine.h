@@ -21,6 +21,7 @@
 #include "meshwright/runtime/executable_cache.h"
 #include "meshwright/train/engine_options.h"
 #include "meshwright/train/metrics.h"
+#include "meshwright/train/prepared_input.h"
 #include "meshwright/train/score_options.h"
 #include "meshwright/train/step_flops.h"
 
@@ -124,6 +125,19 @@ class Engine {
   // one that the loss wants.
   absl::Status FwdBwd(const data::Batch& batch);
 
+  // Moves a batch to the devices, as FwdBwd takes it, and returns while the bytes are on their
+  // way: work for the time in which the devices are busy. Changes nothing in the engine, so that
+  // training gives the same bits with it and without it, whether it comes before an Update or
+  // after it. The batch's bytes must not change afterwards.
+  // Errors: as FwdBwd's InvalidArgument.
+  absl::StatusOr<PreparedInput> PrepareFwdBwdInput(const data::Batch& batch) const;
+
+  // FwdBwd of a batch that was prepared; moves no data. Empties `input` once its program is there.
+  // As with a batch, one of a further shape is compiled for. Errors: FailedPrecondition for one
+  // that is empty, or that another engine prepared (also Trainer::SetLoss makes another engine);
+  // then `input` is as it was.
+  absl::Status FwdBwd(PreparedInput& input);
+
   // FwdBwd of all micro-batches of a step in one program that loops over them: what is
   // accumulated is the same up to the order of sums, nothing is dispatched in between, and
   // there is one program to compile instead of two. All batches have one shape.
@@ -191,6 +205,8 @@ class Engine {
   // nothing has changed.
   absl::Status Restore(std::vector<HostTensor> params, const EngineState& state);
 
+  // OK while calls are taken; else what made the engine unusable.
+  const absl::Status& status() const;
   int64_t step() const;               // calls of Update
   int64_t num_micro_batches() const;  // accumulated since the last Update
   const EngineOptions& options() const;

@@ -62,7 +62,7 @@ absl::Status Engine::Impl::Poison(absl::Status status) {
 }
 
 absl::StatusOr<DeviceArray> Engine::Impl::Upload(const HostTensor& tensor, const TensorType& type,
-                                                 runtime::UploadSemantics semantics) {
+                                                 runtime::UploadSemantics semantics) const {
   DeviceArray array;
   if (mesh_.empty()) {  // the tensor itself, which may be given away
     MW_ASSIGN_OR_RETURN(Buffer buffer, client_->Upload(tensor, 0, semantics));
@@ -297,15 +297,23 @@ absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch,
   return BatchShape{dims[0], dims[1]};
 }
 
-absl::Status Engine::Impl::UploadBatch(const data::Batch& batch, size_t num_tensors) {
+absl::StatusOr<std::vector<DeviceArray>> Engine::Impl::MoveBatch(const data::Batch& batch,
+                                                                 size_t num_tensors) const {
+  std::vector<DeviceArray> arrays;
   for (size_t i = 0; i < num_tensors; ++i) {
     const HostTensor& tensor = *BatchTensor(batch, i, batch_specs_[i].name);
     const TensorType type(tensor.dtype(), tensor.dims(),
                           BatchTensorPlacement(batch_specs_[i], placement_));
     MW_ASSIGN_OR_RETURN(DeviceArray array,
                         Upload(tensor, type, runtime::UploadSemantics::kAsyncCopy));
-    batch_[i].Take(std::move(array));
+    arrays.push_back(std::move(array));
   }
+  return arrays;
+}
+
+absl::Status Engine::Impl::UploadBatch(const data::Batch& batch, size_t num_tensors) {
+  MW_ASSIGN_OR_RETURN(std::vector<DeviceArray> arrays, MoveBatch(batch, num_tensors));
+  for (size_t i = 0; i < arrays.size(); ++i) batch_[i].Take(std::move(arrays[i]));
   return absl::OkStatus();
 }
 
@@ -365,18 +373,44 @@ absl::Status Engine::Impl::Throttle(size_t most) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<LoadedProgram*> Engine::Impl::MicroBatchProgram(BatchShape shape) {
+  if (num_micro_batches_ > 0) return Accum(shape);
+  MW_ASSIGN_OR_RETURN(LoadedProgram * program, First(shape));
+  BeginStep();
+  return program;
+}
+
 absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   MW_ASSIGN_OR_RETURN(const BatchShape shape, CheckBatch(batch));
-  const bool first = num_micro_batches_ == 0;
-  LoadedProgram* program = nullptr;
-  if (first) {
-    MW_ASSIGN_OR_RETURN(program, First(shape));
-    BeginStep();
-  } else {
-    MW_ASSIGN_OR_RETURN(program, Accum(shape));
-  }
+  MW_ASSIGN_OR_RETURN(LoadedProgram * program, MicroBatchProgram(shape));
   MW_RETURN_IF_ERROR(UploadBatch(batch));
-  const absl::Status status = Run(*program);
+  return DispatchMicroBatch(*program, batch.num_tokens, NumAttendedPairs(batch));
+}
+
+absl::StatusOr<std::unique_ptr<PreparedInput::Data>> Engine::Impl::Prepare(
+    const data::Batch& batch) const {
+  auto input = std::make_unique<PreparedInput::Data>();
+  CpuTimer timer(&input->host_s);
+  MW_ASSIGN_OR_RETURN(input->shape, CheckBatch(batch));
+  MW_ASSIGN_OR_RETURN(input->tensors, MoveBatch(batch, batch_specs_.size()));
+  input->engine = identity_;
+  input->num_tokens = batch.num_tokens;
+  input->num_pairs = NumAttendedPairs(batch);
+  return input;
+}
+
+absl::Status Engine::Impl::FwdBwd(std::unique_ptr<PreparedInput::Data>& input) {
+  MW_ASSIGN_OR_RETURN(LoadedProgram * program, MicroBatchProgram(input->shape));
+  const std::unique_ptr<PreparedInput::Data> taken = std::move(input);
+  for (size_t i = 0; i < batch_.size(); ++i) batch_[i].Take(std::move(taken->tensors[i]));
+  host_s_ += taken->host_s;
+  return DispatchMicroBatch(*program, taken->num_tokens, taken->num_pairs);
+}
+
+absl::Status Engine::Impl::DispatchMicroBatch(LoadedProgram& program, int64_t num_tokens,
+                                              int64_t num_pairs) {
+  const bool first = num_micro_batches_ == 0;
+  const absl::Status status = Run(program);
   // Only accum_kernel donates.
   if (!status.ok()) return first ? status : Poison(status);
   if (first) {
@@ -387,8 +421,8 @@ absl::Status Engine::Impl::FwdBwd(const data::Batch& batch) {
   }
   reaper_.Take(retired_);
   ++num_micro_batches_;
-  num_tokens_ += batch.num_tokens;
-  num_pairs_ += NumAttendedPairs(batch);
+  num_tokens_ += num_tokens;
+  num_pairs_ += num_pairs;
   return absl::OkStatus();
 }
 

@@ -44,6 +44,16 @@ struct DeviceArray {
   }
 };
 
+// One tensor for each that the loss wants, placed as first_kernel and accum_kernel take them.
+struct PreparedInput::Data {
+  std::shared_ptr<const char> engine;  // whose it is
+  BatchShape shape;
+  int64_t num_tokens = 0;
+  int64_t num_pairs = 0;  // see NumAttendedPairs
+  double host_s = 0;      // CPU time of preparing it, part of the step that takes it
+  std::vector<DeviceArray> tensors;
+};
+
 struct NewProgram {
   LoadedProgram loaded;
   bool compiled = false;  // not from the cache
@@ -82,7 +92,7 @@ class Engine::Impl {
   absl::Status Poison(absl::Status status);
   // Puts on each device its part of a tensor of `type`.
   absl::StatusOr<DeviceArray> Upload(const HostTensor& tensor, const TensorType& type,
-                                     runtime::UploadSemantics semantics);
+                                     runtime::UploadSemantics semantics) const;
   // Gives the devices memory that nobody else sees, and copies other bytes.
   absl::StatusOr<DeviceArray> Place(HostTensor tensor, const TensorType& type);
   // The whole tensor of `type`; each part is read once.
@@ -140,6 +150,9 @@ class Engine::Impl {
   absl::StatusOr<BatchShape> CheckBatch(const data::Batch& batch) const {
     return CheckBatch(batch, batch_specs_.size());
   }
+  // The first `num_tensors` of a batch that CheckBatch has let pass.
+  absl::StatusOr<std::vector<DeviceArray>> MoveBatch(const data::Batch& batch,
+                                                     size_t num_tensors) const;
   absl::Status UploadBatch(const data::Batch& batch, size_t num_tensors);
   absl::Status UploadBatch(const data::Batch& batch) {
     return UploadBatch(batch, batch_specs_.size());
@@ -153,6 +166,12 @@ class Engine::Impl {
   void TakeResult(size_t i, DeviceArray& to);
   absl::Status Throttle(size_t most);
   absl::Status FwdBwd(const data::Batch& batch);
+  absl::StatusOr<std::unique_ptr<PreparedInput::Data>> Prepare(const data::Batch& batch) const;
+  absl::Status FwdBwd(std::unique_ptr<PreparedInput::Data>& input);
+  // The program of the next micro-batch.
+  absl::StatusOr<LoadedProgram*> MicroBatchProgram(BatchShape shape);
+  // Runs it on what lies in batch_.
+  absl::Status DispatchMicroBatch(LoadedProgram& program, int64_t num_tokens, int64_t num_pairs);
   absl::Status FwdBwdBatched(std::span<const data::Batch> batches);
   absl::Status TrainStep(const data::Batch& batch);
   absl::Status Update();
@@ -181,6 +200,8 @@ class Engine::Impl {
 
   std::shared_ptr<const runtime::Client> client_;
   runtime::ExecutableCache* cache_ = nullptr;
+  // Tells this engine from others that had or will have its address.
+  std::shared_ptr<const char> identity_ = std::make_shared<const char>();
   const models::Model* model_ = nullptr;
   EngineOptions options_;
   std::vector<nn::ParamSpec> params_;

@@ -43,6 +43,9 @@ struct EngineOptions {
   ops::Target target;
   // Told in one sentence what a user should know: a recompilation for a new shape.
   std::function<void(std::string_view)> on_notice;
+  // Told true before the compiler is asked for a program that is first needed now, on the
+  // calling thread, and false after it.
+  std::function<void(bool)> on_compiling;
 
   // Errors: InvalidArgument naming the field, its value and what it may be.
   absl::Status Validate() const;

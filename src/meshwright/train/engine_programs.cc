@@ -40,9 +40,12 @@ LoadedProgram Engine::Impl::Keep(NewProgram program) {
 }
 
 absl::StatusOr<LoadedProgram> Engine::Impl::BuildNow(absl::StatusOr<compile::Program> program) {
-  MW_ASSIGN_OR_RETURN(NewProgram built, Load(std::move(program)));
-  plugin_s_ += built.thread_cpu_s;
-  return Keep(std::move(built));
+  if (options_.on_compiling) options_.on_compiling(true);
+  absl::StatusOr<NewProgram> built = Load(std::move(program));
+  if (options_.on_compiling) options_.on_compiling(false);
+  if (!built.ok()) return built.status();
+  plugin_s_ += built->thread_cpu_s;
+  return Keep(*std::move(built));
 }
 
 void Engine::Impl::AddArg(LoadedProgram& program, DeviceArray& array) {

@@ -1,6 +1,7 @@
 #include "meshwright/train/trainer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "meshwright/base/one_of.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/data_iterator.h"
 #include "meshwright/io/file_util.h"
@@ -49,6 +51,26 @@ absl::Status CheckLoopKeys(const TrainConfig& config) {
   return absl::OkStatus();
 }
 
+// Errors: InvalidArgument for another loss, an unknown word and what the loss refuses.
+absl::Status TakeBatchHolds(const std::vector<std::string>& holds, LossOptions& loss) {
+  if (loss.name != "grpo") {
+    return absl::InvalidArgumentError(fmt::format(
+        "what batches hold is said ({}) with loss.name={}, and only grpo leaves it open: leave it "
+        "out",
+        fmt::join(holds, ","), loss.name));
+  }
+  bool* const flags[] = {&loss.grpo.has_old_log_probs, &loss.grpo.has_sampler_log_probs,
+                         &loss.grpo.has_token_advantages};
+  for (bool* const flag : flags) *flag = false;
+  for (const std::string& word : holds) {
+    MW_ASSIGN_OR_RETURN(
+        const size_t place,
+        OneOf("what batches hold", word, {"old_logprobs", "sampler_logprobs", "token_advantages"}));
+    *flags[place] = true;
+  }
+  return loss.Validate();
+}
+
 }  // namespace
 
 class Trainer::Impl {
@@ -62,6 +84,10 @@ class Trainer::Impl {
     MW_ASSIGN_OR_RETURN(config_.engine.mesh, config_.mesh.Resolve(device.num_devices));
     config_.engine.loss_fn = options_.loss;
     config_.engine.on_notice = options_.note;
+    config_.engine.on_compiling = options_.on_compiling;
+    if (options_.batch_holds) {
+      MW_RETURN_IF_ERROR(TakeBatchHolds(*options_.batch_holds, config_.engine.loss));
+    }
     recorder_ = MetricsRecorder(options_.note);
     MW_ASSIGN_OR_RETURN(model_, OpenModel(options_.model));
     MW_RETURN_IF_ERROR(VerifyFiles(model_));
@@ -121,7 +147,11 @@ class Trainer::Impl {
 
   absl::Status Record(bool wait) {
     MW_ASSIGN_OR_RETURN(const std::vector<StepMetrics> metrics, engine_->TakeMetrics(wait));
-    for (const StepMetrics& step : metrics) MW_RETURN_IF_ERROR(recorder_.Record(step.ToRecord()));
+    for (const StepMetrics& step : metrics) {
+      const MetricRecord record = step.ToRecord();
+      MW_RETURN_IF_ERROR(recorder_.Record(record));
+      if (options_.on_record) options_.on_record(record);
+    }
     return absl::OkStatus();
   }
 
@@ -301,6 +331,13 @@ absl::Status Trainer::FwdBwd(const data::Batch& batch) {
   return impl_->engine_->FwdBwd(input);
 }
 
+absl::StatusOr<PreparedInput> Trainer::PrepareFwdBwdInput(const data::Batch& batch) const {
+  MW_ASSIGN_OR_RETURN(const data::Batch input, impl_->Input(batch));
+  return impl_->engine_->PrepareFwdBwdInput(input);
+}
+
+absl::Status Trainer::FwdBwd(PreparedInput& input) { return impl_->engine_->FwdBwd(input); }
+
 absl::Status Trainer::FwdBwdBatched(std::span<const data::Batch> batches) {
   MW_ASSIGN_OR_RETURN(const std::vector<data::Batch> inputs, impl_->Inputs(batches));
   return impl_->engine_->FwdBwdBatched(inputs);
@@ -358,6 +395,10 @@ absl::StatusOr<std::vector<MetricRecord>> Trainer::MetricsHistory(bool clear) {
 
 int64_t Trainer::step() const { return impl_->engine_->step(); }
 int64_t Trainer::num_micro_batches() const { return impl_->engine_->num_micro_batches(); }
+const models::ModelConfig& Trainer::model_config() const { return impl_->model_.config; }
+bool Trainer::saves_checkpoints() const {
+  return !impl_->options_.out.empty() && impl_->config_.enable_checkpointing;
+}
 Engine& Trainer::engine() { return *impl_->engine_; }
 
 absl::Status Trainer::WaitForAll() { return impl_->engine_->WaitForAll(); }

@@ -30,6 +30,11 @@
 #include "meshwright/data/batch.h"
 #include "meshwright/train/loss.h"
 #include "meshwright/train/metrics.h"
+#include "meshwright/train/prepared_input.h"
+
+namespace mw::models {
+struct ModelConfig;
+}
 
 namespace mw::train {
 
@@ -50,6 +55,13 @@ struct TrainerOptions {
   std::function<absl::StatusOr<data::Batch>(data::Batch)> model_input = nullptr;
   // Told one sentence at a time what a user should know.
   std::function<void(std::string_view)> note = nullptr;
+  // Told each step's record, in order, by the call that learns of its end.
+  std::function<void(const MetricRecord&)> on_record = nullptr;
+  // With loss.name grpo: which of old_logprobs, sampler_logprobs and token_advantages (advantages
+  // by token, not by row) batches hold. Of another loss it is an error.
+  std::optional<std::vector<std::string>> batch_holds = std::nullopt;  // = old_logprobs
+  // Told when a program begins to be compiled, and when that is over.
+  std::function<void(bool)> on_compiling = nullptr;
 };
 
 // The two-phase step: FwdBwd accumulates the gradient of a micro-batch, Update applies it. Both
@@ -79,6 +91,13 @@ class Trainer {
 
   // Adds the gradient of the batch's unreduced loss to the accumulator.
   absl::Status FwdBwd(const data::Batch& batch);
+  // Maps a micro-batch by model_input and moves it to the devices while they are busy with
+  // others; changes nothing else, so that weights, losses and norms are the same bits with it and
+  // without it, before an Update or after it. See Engine::PrepareFwdBwdInput.
+  absl::StatusOr<PreparedInput> PrepareFwdBwdInput(const data::Batch& batch) const;
+  // FwdBwd of it, once. Errors: FailedPrecondition for one prepared before SetLoss, by another
+  // Trainer, or taken already.
+  absl::Status FwdBwd(PreparedInput& input);
   // FwdBwd of all micro-batches of a step in one program.
   absl::Status FwdBwdBatched(std::span<const data::Batch> batches);
   // Applies the optimizer once to what was accumulated, and clears it.
@@ -125,6 +144,9 @@ class Trainer {
 
   int64_t step() const;               // calls of Update
   int64_t num_micro_batches() const;  // accumulated since the last one
+  const models::ModelConfig& model_config() const;
+  // Whether SaveCheckpoint writes any: there is a folder, and enable_checkpointing.
+  bool saves_checkpoints() const;
   // What is underneath: gradients, memory, programs.
   Engine& engine();
 

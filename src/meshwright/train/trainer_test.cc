@@ -205,6 +205,40 @@ TEST_F(TrainerTest, EveryEntryPointTrainsAlike) {
   EXPECT_FALSE(single->Metrics()->has_value());
 }
 
+TEST_F(TrainerTest, PreparedInputsAreMappedAndTrainAlike) {
+  int num_mapped = 0;
+  const auto mapped = [&](data::Batch batch) -> absl::StatusOr<data::Batch> {
+    ++num_mapped;
+    HostTensor mask = HostTensor::Zeros(DType::kF32, batch.loss_mask.dims());
+    std::ranges::transform(batch.loss_mask.as<float>(), mask.mutable_as<float>().begin(),
+                           [](float weight) { return 0.5f * weight; });
+    batch.loss_mask = mask;
+    return batch;
+  };
+  TrainerOptions options = Options();
+  options.model_input = mapped;
+  const auto plain = Make(options);
+  for (int i = 0; i < 3; ++i) Step(*plain);
+  const auto staged = Make(options);
+  num_mapped = 0;
+  for (int step = 0; step < 3; ++step) {
+    MicroBatch(*staged);
+    auto input = staged->PrepareFwdBwdInput(*staged->NextBatch());
+    ASSERT_TRUE(input.ok()) << input.status();
+    Ok(staged->FwdBwd(*input));
+    Ok(staged->Update());
+  }
+  EXPECT_EQ(num_mapped, 6);
+  EXPECT_TRUE(SameWeights(*staged, *plain));
+
+  // What was prepared for another loss is not trained on.
+  auto input = staged->PrepareFwdBwdInput(*staged->NextBatch());
+  ASSERT_TRUE(input.ok()) << input.status();
+  Ok(staged->SetLoss(nullptr));
+  EXPECT_THAT(Refusal(staged->FwdBwd(*input)), HasSubstr("before its loss was replaced"));
+  EXPECT_EQ(staged->num_micro_batches(), 0);
+}
+
 TEST_F(TrainerTest, TheHistoryKeeps128Steps) {
   std::vector<std::string> notes;
   TrainerOptions options = Options();
