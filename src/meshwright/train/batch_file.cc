@@ -1,74 +1,19 @@
 #include "meshwright/train/batch_file.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <charconv>
-#include <cmath>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/safetensors.h"
+#include "meshwright/train/make_batch.h"
 
 namespace mw::train {
 namespace {
-
-absl::StatusOr<HostTensor> ReadTensor(const io::SafetensorsFile& file, const std::string& name,
-                                      DType dtype, const Dims* dims) {
-  if (!file.Contains(name)) {
-    return absl::NotFoundError(fmt::format(
-        "{} has no tensor {}; a batch has tokens, targets and loss_mask", file.path(), name));
-  }
-  MW_ASSIGN_OR_RETURN(const io::TensorInfo info, file.info(name));
-  if (info.dtype != dtype) {
-    return absl::InvalidArgumentError(fmt::format("{}: {} must be {}, not {}", file.path(), name,
-                                                  DTypeName(dtype), DTypeName(info.dtype)));
-  }
-  const auto text = [](const Dims& d) { return fmt::format("[{}]", fmt::join(d, ",")); };
-  if (info.dims.size() != 2 || NumElements(info.dims) == 0) {
-    return absl::InvalidArgumentError(
-        fmt::format("{}: {} must be [rows, tokens], neither of them 0, not {}", file.path(), name,
-                    text(info.dims)));
-  }
-  if (dims != nullptr && info.dims != *dims) {
-    return absl::InvalidArgumentError(fmt::format("{}: {} is {}, but tokens is {}", file.path(),
-                                                  name, text(info.dims), text(*dims)));
-  }
-  return file.Read(name);
-}
-
-// Every s32 of `tensor` that `counts` says yes to is in 0 … size-1.
-template <typename Counts>
-absl::Status CheckRange(const std::string& path, const char* name, const HostTensor& tensor,
-                        int64_t size, const std::string& what, Counts counts) {
-  const auto values = tensor.as<int32_t>();
-  const int64_t row_length = tensor.dims()[1];
-  for (int64_t i = 0; i < tensor.num_elements(); ++i) {
-    if ((values[i] < 0 || values[i] >= size) && counts(i)) {
-      return absl::InvalidArgumentError(fmt::format("{}: {}[{},{}] is {}, outside {} of {}", path,
-                                                    name, i / row_length, i % row_length, values[i],
-                                                    what, size));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<HostTensor> ReadExtra(const io::SafetensorsFile& file, const BatchTensorSpec& spec,
-                                     const Dims& tokens) {
-  const TensorType type = spec.Type(tokens[0], tokens[1]);
-  if (!file.Contains(spec.name)) {
-    return absl::NotFoundError(fmt::format("{} has no tensor {}, which the loss needs as {}",
-                                           file.path(), spec.name, type.ToString()));
-  }
-  MW_ASSIGN_OR_RETURN(const io::TensorInfo info, file.info(spec.name));
-  if (info.dtype != type.dtype || info.dims != type.dims) {
-    return absl::InvalidArgumentError(fmt::format("{}: {} must be {}, not {}", file.path(),
-                                                  spec.name, type.ToString(),
-                                                  TensorType(info.dtype, info.dims).ToString()));
-  }
-  return file.Read(spec.name);
-}
 
 HostTensor Rows(const HostTensor& tensor, int64_t first, int64_t count) {
   Dims dims = tensor.dims();
@@ -80,14 +25,6 @@ HostTensor Rows(const HostTensor& tensor, int64_t first, int64_t count) {
   return rows;
 }
 
-void Count(data::Batch& batch) {
-  batch.num_tokens = 0;
-  for (const int32_t segment : batch.segment_ids.as<int32_t>()) batch.num_tokens += segment != 0;
-  double sum = 0;
-  for (const float weight : batch.loss_mask.as<float>()) sum += weight;
-  batch.num_loss_tokens = std::llround(sum);
-}
-
 }  // namespace
 
 absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::ModelConfig& model,
@@ -95,66 +32,16 @@ absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::M
                                         const std::vector<BatchTensorSpec>& extras) {
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
                       io::SafetensorsFile::Open(path));
+  std::vector<std::string> names = {"tokens", "targets", "loss_mask", "segment_ids", "positions"};
+  for (const BatchTensorSpec& spec : extras) names.push_back(spec.name);
+  std::map<std::string, HostTensor> tensors;
+  for (const std::string& name : names) {
+    if (!file->Contains(name)) continue;
+    MW_ASSIGN_OR_RETURN(tensors[name], file->Read(name));
+  }
   BatchFile result;
-  data::Batch& batch = result.batch;
-  MW_ASSIGN_OR_RETURN(batch.tokens, ReadTensor(*file, "tokens", DType::kS32, nullptr));
-  const Dims dims = batch.tokens.dims();
-  if (dims[1] > model.max_position) {
-    return absl::InvalidArgumentError(
-        fmt::format("{}: rows of {} tokens are beyond the {} positions of the model", path, dims[1],
-                    model.max_position));
-  }
-  MW_RETURN_IF_ERROR(CheckRange(path, "tokens", batch.tokens, model.vocab_size, "the vocabulary",
-                                [](int64_t) { return true; }));
-
-  if (require_targets || file->Contains("loss_mask")) {
-    MW_ASSIGN_OR_RETURN(batch.loss_mask, ReadTensor(*file, "loss_mask", DType::kF32, &dims));
-    const auto mask = batch.loss_mask.as<float>();
-    for (int64_t i = 0; i < batch.loss_mask.num_elements(); ++i) {
-      if (!(mask[i] >= 0) || !std::isfinite(mask[i])) {
-        return absl::InvalidArgumentError(
-            fmt::format("{}: loss_mask[{},{}] is {}; a weight is finite and not negative", path,
-                        i / dims[1], i % dims[1], mask[i]));
-      }
-    }
-  } else {
-    batch.loss_mask = HostTensor::Zeros(DType::kF32, dims);
-  }
-  result.has_targets = file->Contains("targets");
-  if (require_targets || result.has_targets) {
-    MW_ASSIGN_OR_RETURN(batch.targets, ReadTensor(*file, "targets", DType::kS32, &dims));
-    const auto mask = batch.loss_mask.as<float>();
-    MW_RETURN_IF_ERROR(CheckRange(path, "targets", batch.targets, model.vocab_size,
-                                  "the vocabulary", [&](int64_t i) { return mask[i] != 0; }));
-  } else {
-    batch.targets = HostTensor::Zeros(DType::kS32, dims);
-  }
-
-  if (file->Contains("segment_ids")) {
-    MW_ASSIGN_OR_RETURN(batch.segment_ids, ReadTensor(*file, "segment_ids", DType::kS32, &dims));
-  } else {
-    batch.segment_ids = HostTensor::Empty(DType::kS32, dims);
-    for (int32_t& segment : batch.segment_ids.mutable_as<int32_t>()) segment = 1;
-  }
-  if (file->Contains("positions")) {
-    MW_ASSIGN_OR_RETURN(batch.positions, ReadTensor(*file, "positions", DType::kS32, &dims));
-    const auto segments = batch.segment_ids.as<int32_t>();
-    MW_RETURN_IF_ERROR(CheckRange(path, "positions", batch.positions, model.max_position,
-                                  "the model's positions",
-                                  [&](int64_t i) { return segments[i] != 0; }));
-  } else {
-    batch.positions = HostTensor::Zeros(DType::kS32, dims);
-    const auto segments = batch.segment_ids.as<int32_t>();
-    const auto positions = batch.positions.mutable_as<int32_t>();
-    for (int64_t i = 0; i < batch.positions.num_elements(); ++i) {
-      const bool continues = i % dims[1] != 0 && segments[i] == segments[i - 1];
-      positions[i] = continues && segments[i] != 0 ? positions[i - 1] + 1 : 0;
-    }
-  }
-  for (const BatchTensorSpec& spec : extras) {
-    MW_ASSIGN_OR_RETURN(batch.extras[spec.name], ReadExtra(*file, spec, dims));
-  }
-  Count(batch);
+  MW_ASSIGN_OR_RETURN(result.batch, MakeBatch(path, tensors, model, require_targets, extras));
+  result.has_targets = tensors.contains("targets");
   return result;
 }
 
@@ -211,7 +98,7 @@ std::vector<data::Batch> SplitBatch(const data::Batch& batch, const std::vector<
     for (const auto& [name, tensor] : batch.extras) {
       part.extras[name] = Rows(tensor, first, count);
     }
-    Count(part);
+    CountTokens(part);
     parts.push_back(std::move(part));
     first += count;
   }
