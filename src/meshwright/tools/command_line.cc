@@ -65,6 +65,13 @@ constexpr CommandEntry kCommands[] = {
      "  meshwright convert --model SmolLM2.gguf --out smollm2 --dtype bf16\n"
      "  meshwright convert --model run/checkpoints/latest --out tuned.gguf",
      MakeConvertCommand},
+    {"", "serve", "Answers an orchestrator's calls over gRPC: the trainer as a service",
+     "  meshwright serve --model SmolLM2.gguf --out run --loss grpo learning_rate=1e-6\n"
+     "  meshwright serve --model random:tiny-llama --listen 127.0.0.1:50051 \\\n"
+     "      --metrics-listen 127.0.0.1:9090 --out run --save-on-exit\n"
+     "  meshwright serve --model SmolLM2.gguf --out run --listen 0.0.0.0:50051 \\\n"
+     "      --tls-cert cert.pem --tls-key key.pem --token-file token",
+     MakeServeCommand},
     {"", "plan", "Compiles a training step for devices that need not be there",
      "  meshwright plan --model qwen3-0.6b --topology tpu7x:2x2x1 --mesh fsdp=8 --rules fsdp-vocab "
      "\\\n"
@@ -101,7 +108,7 @@ constexpr CommandEntry kCommands[] = {
 };
 
 // Commands of later versions, so that asking for one is told apart from a slip.
-constexpr const char* kLaterCommands[] = {"bench", "diff", "plot", "trace", "serve", "render"};
+constexpr const char* kLaterCommands[] = {"bench", "diff", "plot", "trace", "render"};
 
 constexpr const char* kFooter =
     "`meshwright COMMAND --help` shows a command's flags and examples.\n\n"
@@ -304,6 +311,8 @@ absl::Status CheckCommandName(const std::string& group, const std::string& word)
 
 }  // namespace
 
+const char* Version() { return MW_VERSION; }
+
 int ExitStatus(const absl::Status& status) {
   if (status.ok()) return 0;
   return IsBadInput(status.code()) ? 2 : 1;
@@ -330,7 +339,7 @@ int Run(int argc, const char* const* argv) {
   }
   CLI::App app("Post-training of language models on PJRT devices", "meshwright");
   app.formatter(std::make_shared<HelpFormatter>());
-  app.set_version_flag("--version", std::string("meshwright ") + MW_VERSION);
+  app.set_version_flag("--version", std::string("meshwright ") + Version());
   app.require_subcommand(1);
   app.footer(kFooter);
   CLI::App* inspect = app.add_subcommand("inspect", "Looks into single steps, programs and files");

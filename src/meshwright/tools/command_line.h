@@ -12,6 +12,9 @@ namespace mw::tools {
 // the end, with status 1, and what stderr lost is not. Ignores SIGPIPE from then on.
 int Main(int argc, const char* const* argv);
 
+// Of the program: "0.1.0".
+const char* Version();
+
 // The exit status for `status`; see Command.
 int ExitStatus(const absl::Status& status);
 

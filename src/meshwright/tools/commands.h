@@ -15,6 +15,8 @@ std::unique_ptr<Command> MakeGenerateCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeConvertCommand();
 
+std::unique_ptr<Command> MakeServeCommand();
+
 std::unique_ptr<Command> MakePlanCommand();
 // Of the program itself: a compilation of `plan`.
 std::unique_ptr<Command> MakePlanKernelCommand();
