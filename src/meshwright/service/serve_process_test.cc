@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -110,12 +111,17 @@ TEST_F(ServeProcessTest, SigtermFinishesWhatHasBegunSavesAndEndsWith0) {
     ASSERT_TRUE(client.FwdBwd(TestTensors(0), "a", &reply, /*apply=*/true).ok());
     // A call that is under way when the signal comes: it compiles for another shape.
     grpc::Status during;
+    std::atomic<bool> ended = false;
     std::thread calling([&] {
       v1::StepReply late;
       during = client.FwdBwd(TestTensors(1, /*rows=*/5), "b", &late, true, true);
+      ended = true;
     });
     TestClient other(address_);
-    while (other.Health().state() != v1::HealthReply::COMPILING) std::this_thread::yield();
+    while (other.Health().state() != v1::HealthReply::COMPILING && !ended) {
+      std::this_thread::yield();
+    }
+    EXPECT_FALSE(ended);
     process->Signal(SIGTERM);
     calling.join();
     EXPECT_TRUE(during.ok()) << during.error_message();

@@ -208,9 +208,8 @@ class TrainerWorker::Impl {
         return reply;
       }
     }
-    // What failed halfway is of the version that it left.
-    if (half_done_ != std::pair(call.request_id, asked)) MW_RETURN_IF_ERROR(CheckVersion(call));
-    absl::StatusOr<Reply> reply = run(std::pair(call.request_id, asked));
+    MW_RETURN_IF_ERROR(CheckVersion(call));
+    absl::StatusOr<Reply> reply = run();
     Publish();
     if (!reply.ok()) return reply;
     reply->position = Position();
@@ -239,25 +238,17 @@ class TrainerWorker::Impl {
     return reply;
   }
 
-  // The step that `dispatch` makes of a micro-batch, and what follows it. `id` is the call's.
+  // The step that `dispatch` makes of a micro-batch, and what follows it.
   template <typename Dispatch>
-  absl::StatusOr<StepReply> Step(const AfterFwdBwd& after,
-                                 const std::pair<std::string, std::string>& id,
-                                 const Dispatch& dispatch) {
-    const bool accumulated = half_done_ == id && !id.first.empty();
-    if (!accumulated) {
-      MW_RETURN_IF_ERROR(CheckNotDeferred());
-      MW_RETURN_IF_ERROR(dispatch());
-      dirty_ = true;
-    }
-    if (!after.apply_optimizer) return StepReply{};
-    deferred_ = true;
-    if (after.defer_update) return StepReply{};
-    half_done_ = id;
-    MW_ASSIGN_OR_RETURN(StepReply reply, ApplyUpdate(after.wait_for_update));
-    half_done_.reset();
-    deferred_ = false;
-    return reply;
+  absl::StatusOr<StepReply> Step(const AfterFwdBwd& after, const Dispatch& dispatch) {
+    MW_RETURN_IF_ERROR(CheckNotDeferred());
+    // First what can fail without a device that does: a call is carried out whole or not at all.
+    if (after.apply_optimizer) MW_RETURN_IF_ERROR(trainer_->engine().CompileUpdate());
+    MW_RETURN_IF_ERROR(dispatch());
+    dirty_ = true;
+    if (after.apply_optimizer && !after.defer_update) return ApplyUpdate(after.wait_for_update);
+    deferred_ = after.defer_update;
+    return StepReply{};
   }
 
   absl::Status DispatchStaged(const std::string& handle) {
@@ -333,7 +324,6 @@ class TrainerWorker::Impl {
         replies == reply.metadata.end() ? ReplyMemory() : ReplyMemory::FromJson(replies->second);
     memory_ = memory.ok() ? *std::move(memory) : ReplyMemory();
     deferred_ = reply.metadata.contains(kUpdateDeferred);
-    half_done_.reset();
     staged_.clear();
     gate_ = StagingGate();
     ++weights_generation_;
@@ -379,8 +369,6 @@ class TrainerWorker::Impl {
   std::unique_ptr<train::Trainer> trainer_;
   ReplyMemory memory_;
   bool deferred_ = false;
-  // The call, by id and digest, whose micro-batch is accumulated and whose update failed.
-  std::optional<std::pair<std::string, std::string>> half_done_;
   std::deque<StagedBatch> staged_;  // oldest first
   StagingGate gate_;
   uint64_t num_handles_ = 0;
@@ -444,29 +432,27 @@ absl::StatusOr<data::Batch> TrainerWorker::MakeBatch(
 absl::StatusOr<StepReply> TrainerWorker::FwdBwd(const data::Batch& batch, const AfterFwdBwd& after,
                                                 const Call& call) {
   MW_RETURN_IF_ERROR(after.Validate());
-  return impl_->Change<StepReply>(
-      call, CallDigest("FwdBwd").Add(after).Add(batch), [&](const auto& id) {
-        return impl_->Step(after, id, [&] { return impl_->trainer_->FwdBwd(batch); });
-      });
+  return impl_->Change<StepReply>(call, CallDigest("FwdBwd").Add(after).Add(batch), [&] {
+    return impl_->Step(after, [&] { return impl_->trainer_->FwdBwd(batch); });
+  });
 }
 
 absl::StatusOr<StageReply> TrainerWorker::StageFwdBwd(const data::Batch& batch, const Call& call) {
   return impl_->Change<StageReply>(call, CallDigest("StageFwdBwd").Add(batch),
-                                   [&](const auto&) { return impl_->Stage(batch); });
+                                   [&] { return impl_->Stage(batch); });
 }
 
 absl::StatusOr<StepReply> TrainerWorker::FwdBwdStaged(const std::string& handle,
                                                       const AfterFwdBwd& after, const Call& call) {
   MW_RETURN_IF_ERROR(after.Validate());
-  return impl_->Change<StepReply>(
-      call, CallDigest("FwdBwdStaged").Add(after).Add(handle), [&](const auto& id) {
-        return impl_->Step(after, id, [&] { return impl_->DispatchStaged(handle); });
-      });
+  return impl_->Change<StepReply>(call, CallDigest("FwdBwdStaged").Add(after).Add(handle), [&] {
+    return impl_->Step(after, [&] { return impl_->DispatchStaged(handle); });
+  });
 }
 
 absl::StatusOr<StepReply> TrainerWorker::Update(bool wait_for_update, const Call& call) {
   return impl_->Change<StepReply>(call, CallDigest("Update").Add(wait_for_update ? "wait" : ""),
-                                  [&](const auto&) -> absl::StatusOr<StepReply> {
+                                  [&]() -> absl::StatusOr<StepReply> {
                                     MW_RETURN_IF_ERROR(impl_->CheckNotDeferred());
                                     return impl_->ApplyUpdate(wait_for_update);
                                   });
@@ -476,14 +462,13 @@ absl::StatusOr<StepReply> TrainerWorker::ApplyDeferredUpdate(bool wait_for_updat
                                                              const Call& call) {
   return impl_->Change<StepReply>(
       call, CallDigest("ApplyDeferredUpdate").Add(wait_for_update ? "wait" : ""),
-      [&](const auto&) -> absl::StatusOr<StepReply> {
+      [&]() -> absl::StatusOr<StepReply> {
         if (!impl_->deferred_) {
           return absl::FailedPreconditionError(
               "ApplyDeferredUpdate was called, and no update is deferred");
         }
         MW_ASSIGN_OR_RETURN(StepReply reply, impl_->ApplyUpdate(wait_for_update));
         impl_->deferred_ = false;
-        impl_->half_done_.reset();
         return reply;
       });
 }
@@ -514,7 +499,7 @@ absl::StatusOr<SaveReply> TrainerWorker::Save(const std::map<std::string, std::s
     }
     digest.Add(key).Add(value);
   }
-  return impl_->Change<SaveReply>(call, digest, [&](const auto&) -> absl::StatusOr<SaveReply> {
+  return impl_->Change<SaveReply>(call, digest, [&]() -> absl::StatusOr<SaveReply> {
     impl_->EnterFrom(WorkerState::kReady, WorkerState::kSyncing);
     absl::StatusOr<std::string> folder = impl_->SaveCheckpoint(metadata);
     impl_->EnterFrom(WorkerState::kSyncing, WorkerState::kReady);
@@ -528,7 +513,7 @@ absl::StatusOr<RestoreReply> TrainerWorker::Restore(std::optional<int64_t> step,
   digest.Add(step ? std::to_string(*step) : "newest");
   return impl_->Change<RestoreReply>(
       call, digest,
-      [&](const auto&) {
+      [&] {
         const WorkerState before = impl_->state();
         impl_->EnterFrom(before == WorkerState::kError ? before : WorkerState::kReady,
                          WorkerState::kSyncing);

@@ -89,9 +89,7 @@ class TrainerWorker {
                                         bool for_loss = true) const;
 
   // Adds the gradient of a micro-batch to the accumulator.
-  // Errors: those of Trainer::FwdBwd; FailedPrecondition while an update is deferred. Where the
-  // update fails and the micro-batch does not, the update is deferred: the call may be tried again
-  // with its request id, or ApplyDeferredUpdate be called.
+  // Errors: those of Trainer::FwdBwd; FailedPrecondition while an update is deferred.
   absl::StatusOr<StepReply> FwdBwd(const data::Batch& batch, const AfterFwdBwd& after,
                                    const Call& call);
   // Maps a micro-batch and moves it to the devices, which goes on while they work. Weights,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "meshwright/base/parallel_for.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/safetensors.h"
 
@@ -10,11 +11,16 @@ namespace mw::service {
 
 absl::StatusOr<std::shared_ptr<const WeightsFile>> WeightsFile::Create(
     std::map<std::string, HostTensor> weights, std::optional<DType> dtype, int64_t policy_version) {
-  std::vector<io::TensorSpec> specs;
-  for (auto& [name, tensor] : weights) {
-    if (dtype && IsFloat(tensor.dtype())) tensor = tensor.ConvertTo(*dtype);
-    specs.push_back({name, tensor.dtype(), tensor.dims()});
+  if (dtype) {
+    std::vector<HostTensor*> tensors;
+    for (auto& [name, tensor] : weights) tensors.push_back(&tensor);
+    ParallelFor(static_cast<int64_t>(tensors.size()), [&](int64_t i) {
+      HostTensor& tensor = *tensors[static_cast<size_t>(i)];
+      if (IsFloat(tensor.dtype())) tensor = tensor.ConvertTo(*dtype);
+    });
   }
+  std::vector<io::TensorSpec> specs;
+  for (const auto& [name, tensor] : weights) specs.push_back({name, tensor.dtype(), tensor.dims()});
   io::SortInReferenceOrder(specs);
   auto file = std::shared_ptr<WeightsFile>(new WeightsFile());
   file->policy_version_ = policy_version;

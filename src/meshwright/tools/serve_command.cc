@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -158,7 +159,8 @@ class ServeCommand : public Command {
     ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
     // The worker outlives the server, which refers to it.
     service::TrainerWorker worker(TrainerOptions(context));
-    options_.max_message_bytes = max_message_mib_ << 20;
+    // So that no number overflows: beyond it all are refused.
+    options_.max_message_bytes = std::clamp<int64_t>(max_message_mib_, 0, 1 << 20) << 20;
     options_.version = Version();
     // Before the model is read, so that a bad address is told at once.
     MW_ASSIGN_OR_RETURN(const auto server, service::TrainerServer::Start(&worker, options_));

@@ -127,6 +127,11 @@ absl::Status Engine::Compile(const data::Batch& dummy) {
   return impl_->UpdateProgram().status();
 }
 
+absl::Status Engine::CompileUpdate() {
+  MW_RETURN_IF_ERROR(impl_->CheckUsable());
+  return impl_->UpdateProgram().status();
+}
+
 absl::Status Engine::CheckBatch(const data::Batch& batch) const {
   MW_ASSIGN_OR_RETURN(const BatchShape shape, impl_->CheckBatch(batch));
   return CheckLossRows(impl_->options_, impl_->placement_, shape.rows);

@@ -116,6 +116,9 @@ class Engine {
   // values do not matter. accum_kernel and eval_kernel are built when first needed.
   absl::Status Compile(const data::Batch& dummy);
 
+  // Builds update_kernel: afterwards an Update fails only where a device does.
+  absl::Status CompileUpdate();
+
   // OK when FwdBwd would take the batch. Errors: as FwdBwd's InvalidArgument.
   absl::Status CheckBatch(const data::Batch& batch) const;
 

@@ -91,7 +91,7 @@ class Trainer::Impl {
     recorder_ = MetricsRecorder(options_.note);
     MW_ASSIGN_OR_RETURN(model_, OpenModel(options_.model));
     MW_RETURN_IF_ERROR(VerifyFiles(model_));
-    Note(config_.AdaptTo(model_.config));
+    data_note_ = config_.AdaptTo(model_.config);
     MW_RETURN_IF_ERROR(CheckTargetLength(model_.config, config_.data.max_target_length));
     MW_RETURN_IF_ERROR(TakeAdapter(model_, &config_.engine.model.lora));
     if (config_.engine.model.lora.enabled()) {
@@ -111,6 +111,7 @@ class Trainer::Impl {
   }
 
   absl::Status OpenData(const std::vector<std::string>& paths) {
+    Note(std::exchange(data_note_, {}));
     MW_ASSIGN_OR_RETURN(const auto dataset, LoadTrainingData(model_, paths, config_));
     for (const std::string& warning : dataset->report().Warnings()) Note(warning);
     MW_ASSIGN_OR_RETURN(data_, data::DataIterator::Create(dataset, config_.data));
@@ -300,6 +301,7 @@ class Trainer::Impl {
   TrainConfig config_;
   OpenedModel model_;
   std::string base_fingerprint_;  // of a run that trains adapters
+  std::string data_note_;         // what follows from the model for rows of data
   DeviceSession session_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<data::DataIterator> data_;
