@@ -69,5 +69,6 @@ add_library(mw_trainer_proto STATIC ${CMAKE_SOURCE_DIR}/proto/meshwright/v1/trai
 protobuf_generate(TARGET mw_trainer_proto LANGUAGE cpp IMPORT_DIRS ${CMAKE_SOURCE_DIR}/proto)
 protobuf_generate(TARGET mw_trainer_proto LANGUAGE grpc IMPORT_DIRS ${CMAKE_SOURCE_DIR}/proto
   GENERATE_EXTENSIONS .grpc.pb.h .grpc.pb.cc PLUGIN protoc-gen-grpc=${MW_GRPC_CPP_PLUGIN})
-target_include_directories(mw_trainer_proto SYSTEM PUBLIC ${CMAKE_CURRENT_BINARY_DIR})
+target_include_directories(mw_trainer_proto SYSTEM PUBLIC
+  $<BUILD_INTERFACE:${CMAKE_CURRENT_BINARY_DIR}>)
 target_link_libraries(mw_trainer_proto PUBLIC protobuf::libprotobuf gRPC::grpc++)

@@ -1,5 +1,6 @@
 # What `cmake --install` puts where: the program, and the library with the headers that programs
-# of one's own include, as the CMake package Meshwright (target Meshwright::meshwright).
+# of one's own include, as the CMake package Meshwright: the targets Meshwright::meshwright and, of its
+# component `service`, Meshwright::service.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -27,6 +28,7 @@ endfunction()
 # The public headers; what they include comes with them.
 set(MW_PUBLIC_HEADERS
   meshwright/train/trainer.h meshwright/train/engine.h meshwright/train/loss.h
+  meshwright/service/trainer_worker.h
   meshwright/base/status_macros.h)
 file(GLOB builders RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/src/meshwright/ops/*.h ${CMAKE_SOURCE_DIR}/src/meshwright/nn/*.h)
@@ -37,15 +39,18 @@ foreach(header ${headers})
   install(FILES src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder})
 endforeach()
 
-# The layers that training links, and what only they see.
+# The layers that training and serving link, and what only they see.
 set(MW_INSTALLED_LAYERS base core graph stablehlo mosaic ops autodiff spmd compile runtime io data nn
-  models train)
+  models train service)
 list(TRANSFORM MW_INSTALLED_LAYERS PREPEND mw_ OUTPUT_VARIABLE targets)
 add_library(mw_meshwright INTERFACE)
 target_link_libraries(mw_meshwright INTERFACE mw_train)
 set_target_properties(mw_meshwright PROPERTIES EXPORT_NAME meshwright)
-install(TARGETS mw_meshwright ${targets} mw_proto mw_flags PjrtHeader XlaFfiHeader
-  EXPORT MeshwrightTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/meshwright
+add_library(mw_meshwright_service INTERFACE)
+target_link_libraries(mw_meshwright_service INTERFACE mw_meshwright mw_service)
+set_target_properties(mw_meshwright_service PROPERTIES EXPORT_NAME service)
+install(TARGETS mw_meshwright mw_meshwright_service ${targets} mw_proto mw_trainer_proto mw_flags
+  PjrtHeader XlaFfiHeader EXPORT MeshwrightTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/meshwright
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT MeshwrightTargets NAMESPACE Meshwright::
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Meshwright)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Installs the build into a new folder, builds examples/custom_loss against that alone, and trains.
+"""Installs the build into a new folder, builds examples/custom_loss and the program of docs/serve.md
+against that alone, and trains.
 
 Python 3.11, standard library only.
 """
@@ -23,6 +24,28 @@ def run(*command, **more):
         sys.exit(f"{' '.join(map(str, command))}: exit status {done.returncode}\n"
                  f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
     return done.stdout
+
+
+def fence(text, language):
+    """What stands between the one ```language and its end."""
+    found = re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    if len(found) != 1:
+        sys.exit(f"docs/serve.md has {len(found)} programs in {language}")
+    return found[0]
+
+
+def check_service(folder, prefix):
+    text = (ROOT / "docs/serve.md").read_text()
+    source, build = folder / "service", folder / "service_build"
+    source.mkdir()
+    (source / "CMakeLists.txt").write_text(fence(text, "cmake"))
+    (source / "main.cc").write_text(fence(text, "cpp"))
+    run("cmake", "-G", "Ninja", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run("cmake", "--build", build)
+    text = run(build / "worker", env=dict(os.environ, MW_CACHE_DIR=str(folder / "cache")))
+    losses = [float(value) for value in re.findall(r"step \d: loss ([0-9.]+)", text)]
+    if len(losses) != 3 or losses[2] >= losses[0]:
+        sys.exit(f"three steps with the loss falling were expected:\n{text}")
 
 
 def main():
@@ -57,6 +80,7 @@ def main():
                                     out / "checkpoints/10", "--json"))
         if checkpoint["step"] != 10:
             sys.exit(f"the checkpoint is not of step 10: {checkpoint}")
+        check_service(folder, prefix)
 
 
 if __name__ == "__main__":
