@@ -37,6 +37,7 @@ class Process {
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, out_.c_str(), kFlags, 0644);
     posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, (log + ".err").c_str(), kFlags, 0644);
     std::vector<char*> argv;
+    argv.reserve(args.size() + 1);
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);
     const int failed = ::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ);

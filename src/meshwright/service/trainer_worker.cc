@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -120,6 +121,20 @@ class TrainerWorker::Impl {
   WorkerState state() const {
     const std::lock_guard lock(mutex_);
     return health_.state;
+  }
+  // Begins to drain. Errors: FailedPrecondition where that is impossible.
+  absl::Status BeginDrain() {
+    const std::lock_guard lock(mutex_);
+    if (health_.state == WorkerState::kPending) {
+      health_.state = WorkerState::kStopped;
+      return absl::OkStatus();
+    }
+    if (!MayFollow(health_.state, WorkerState::kDraining)) {
+      return absl::FailedPreconditionError(
+          fmt::format("Drain was called in state {}", WorkerStateName(health_.state)));
+    }
+    health_.state = WorkerState::kDraining;
+    return absl::OkStatus();
   }
 
   // At the end of every call.
@@ -284,7 +299,7 @@ class TrainerWorker::Impl {
       staged.on_host = batch;
     }
     StageReply reply;
-    staged.handle = fmt::format("staged-{}", ++num_handles_);
+    staged.handle = fmt::format("{}-{}", handle_prefix_, ++num_handles_);
     reply.handle = staged.handle;
     reply.on_devices = staged.on_devices.has_value();
     staged_.push_back(std::move(staged));
@@ -304,8 +319,7 @@ class TrainerWorker::Impl {
     if (has_others_checkpoints_) {
       return absl::FailedPreconditionError(
           fmt::format("{} has checkpoints of an earlier run, which this one would replace: call "
-                      "Restore first to "
-                      "continue it, or start the worker with another folder",
+                      "Restore first to continue it, or start the worker with another folder",
                       options_.out));
     }
     metadata[kReplies] = memory_.ToJson();
@@ -322,6 +336,7 @@ class TrainerWorker::Impl {
     // One that was not saved by a worker has none.
     absl::StatusOr<ReplyMemory> memory =
         replies == reply.metadata.end() ? ReplyMemory() : ReplyMemory::FromJson(replies->second);
+    const absl::Status remembered = memory.status();
     memory_ = memory.ok() ? *std::move(memory) : ReplyMemory();
     deferred_ = reply.metadata.contains(kUpdateDeferred);
     staged_.clear();
@@ -333,6 +348,8 @@ class TrainerWorker::Impl {
     dirty_ = false;
     std::erase_if(reply.metadata,
                   [](const auto& entry) { return IsReservedMetadata(entry.first); });
+    // Nobody but a hand can have done that: the checkpoint's files are verified.
+    MW_RETURN_IF_ERROR(remembered);
     return reply;
   }
 
@@ -371,6 +388,8 @@ class TrainerWorker::Impl {
   bool deferred_ = false;
   std::deque<StagedBatch> staged_;  // oldest first
   StagingGate gate_;
+  // Another one in each process: no handle of an earlier one is taken for one of this.
+  const std::string handle_prefix_ = fmt::format("staged-{:08x}", std::random_device()());
   uint64_t num_handles_ = 0;
   int64_t weights_generation_ = 0;  // counts every change of them
   std::vector<SharedWeights> weights_;
@@ -388,7 +407,8 @@ TrainerWorker::~TrainerWorker() = default;
 
 absl::Status TrainerWorker::Initialize() {
   if (impl_->state() != WorkerState::kPending) {
-    return absl::FailedPreconditionError("Initialize was called twice");
+    return absl::FailedPreconditionError(
+        fmt::format("Initialize was called in state {}", WorkerStateName(impl_->state())));
   }
   impl_->Enter(WorkerState::kInitializing);
   auto trainer = train::Trainer::Create(impl_->options_);
@@ -552,20 +572,15 @@ void TrainerWorker::PollRecords() {
 WorkerHealth TrainerWorker::health() const { return impl_->health(); }
 
 absl::Status TrainerWorker::Drain(bool save) {
-  const WorkerState state = impl_->state();
-  if (state == WorkerState::kStopped || state == WorkerState::kDraining) {
-    return absl::FailedPreconditionError("Drain was called twice");
-  }
+  MW_RETURN_IF_ERROR(impl_->BeginDrain());
   impl_->queue_.Close();
-  if (impl_->trainer_ == nullptr) {
+  impl_->queue_.AwaitEmpty();
+  if (impl_->trainer_ == nullptr) {  // of a worker that never was ready
     records_.Close();
-    if (state == WorkerState::kError) impl_->Enter(WorkerState::kDraining);
-    impl_->Enter(WorkerState::kStopped);
+    impl_->EnterFrom(WorkerState::kDraining, WorkerState::kStopped);
     return absl::OkStatus();
   }
   const absl::Status& engine = impl_->trainer_->engine().status();
-  impl_->Enter(WorkerState::kDraining);
-  impl_->queue_.AwaitEmpty();
   absl::Status status;
   if (save && impl_->dirty_) {
     status = engine.ok() ? impl_->SaveCheckpoint({}).status()

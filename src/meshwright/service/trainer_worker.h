@@ -117,7 +117,8 @@ class TrainerWorker {
                                  const Call& call);
   // Continues from a checkpoint, by default the newest. The replies remembered are those that it
   // was saved with: what was done after it is forgotten, so that it can be done again.
-  // Errors: those of Trainer::RestoreCheckpoint; then nothing has changed.
+  // Errors: those of Trainer::RestoreCheckpoint; then nothing has changed. DataLoss where all is
+  // restored but the replies, which somebody has edited: none are remembered.
   absl::StatusOr<RestoreReply> Restore(std::optional<int64_t> step, const Call& call);
 
   // The newest weights. Readers of one version share a copy.
@@ -134,7 +135,8 @@ class TrainerWorker {
 
   // Lets calls finish that were made before it, refuses others, and with `save` writes a
   // checkpoint where anything changed since the last. Then frees the devices. The state is STOPPED
-  // afterwards, whatever is returned.
+  // afterwards, whatever is returned. Errors: of saving and of the devices; FailedPrecondition
+  // during Initialize and for a second call, which do nothing.
   absl::Status Drain(bool save);
 
   // What is underneath. REQUIRES: Initialize succeeded, and no call is under way.

@@ -203,6 +203,11 @@ TEST_F(TrainerWorkerTest, StagedBatchesAreFewAndUsedOnce) {
     handles.push_back(reply->handle);
   }
   EXPECT_EQ(worker->health().num_staged, TrainerWorker::kMostStaged);
+  // No other worker's handle is taken for one of this.
+  const auto other = Make(Options());
+  const auto foreign = other->StageFwdBwd(TestBatch(*other, 0), {});
+  ASSERT_TRUE(foreign.ok()) << foreign.status();
+  EXPECT_NE(foreign->handle, handles[0]);
   // The devices had nothing to do: nothing was hidden, and the worker stops moving ahead.
   const auto kept = worker->StageFwdBwd(TestBatch(*worker, 9), {});
   ASSERT_TRUE(kept.ok()) << kept.status();
@@ -324,13 +329,17 @@ TEST_F(TrainerWorkerTest, StatesAreSeenWhileACallIsUnderWay) {
   EXPECT_THAT(seen, ::testing::ElementsAre(WorkerState::kCompiling, WorkerState::kReady,
                                            WorkerState::kCompiling, WorkerState::kReady));
   EXPECT_EQ(made.health().state, WorkerState::kReady);
-  EXPECT_THAT(Refusal(made.Initialize(), StatusCode::kFailedPrecondition), HasSubstr("twice"));
+  EXPECT_THAT(Refusal(made.Initialize(), StatusCode::kFailedPrecondition), HasSubstr("READY"));
 
   Ok(made.Drain(/*save=*/false));
   EXPECT_EQ(made.health().state, WorkerState::kStopped);
   Refusal(made.Update(false, {}).status(), StatusCode::kUnavailable);
   EXPECT_TRUE(made.records().closed());
-  Refusal(made.Drain(false), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Refusal(made.Drain(false), StatusCode::kFailedPrecondition), HasSubstr("STOPPED"));
+  TrainerWorker never(Options());
+  Ok(never.Drain(true));
+  EXPECT_EQ(never.health().state, WorkerState::kStopped);
+  EXPECT_FALSE(never.Initialize().ok());
 
   train::TrainerOptions bad = Options();
   bad.model = "random:tiny-lama";

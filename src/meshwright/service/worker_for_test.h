@@ -33,9 +33,9 @@ inline std::map<std::string, HostTensor> TestTensors(int seed, int64_t rows = kR
       {"loss_mask", HostTensor::Zeros(DType::kF32, {rows, kTokens})}};
   for (int64_t i = 0; i < rows * kTokens; ++i) {
     tensors["tokens"].mutable_as<int32_t>()[i] =
-        static_cast<int32_t>((seed * 17 + i * 7 + 3) % 131);
+        static_cast<int32_t>((int64_t{seed} * 17 + i * 7 + 3) % 131);
     tensors["targets"].mutable_as<int32_t>()[i] =
-        static_cast<int32_t>((seed * 17 + i * 7 + 10) % 131);
+        static_cast<int32_t>((int64_t{seed} * 17 + i * 7 + 10) % 131);
     tensors["loss_mask"].mutable_as<float>()[i] =
         i % kTokens < 4 + (seed + i / kTokens) % 8 ? 1 : 0;
   }
