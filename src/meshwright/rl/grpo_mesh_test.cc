@@ -31,7 +31,8 @@ class GrpoMeshTest : public GrpoTest {
     }
     ASSERT_EQ(one.size(), mesh.size());
     for (size_t i = 0; i < one.size(); ++i) {
-      for (const auto& entry : Reproducible({one[i]})[0].items()) {
+      const ordered_json expected_record = Reproducible({one[i]})[0];
+      for (const auto& entry : expected_record.items()) {
         const double expected = entry.value().get<double>();
         const double actual = mesh[i].at(entry.key()).get<double>();
         if (entry.key().starts_with("rl/mismatch")) {

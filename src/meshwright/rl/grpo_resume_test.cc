@@ -117,6 +117,7 @@ TEST_F(GrpoResumeTest, WhatIsNoContinuationIsRefused) {
   EXPECT_THAT(error({"num_iterations=4"}),
               HasSubstr("resume with the settings of its config.yaml"));
   EXPECT_THAT(error({"num_generations=2"}), HasSubstr("resume with"));
+  EXPECT_THAT(error({"old_log_probs=sampler"}), HasSubstr("old_log_probs=sampler do not continue"));
   EXPECT_THAT(error({"seed=9"}), HasSubstr("seed"));
   // A row's answer is no part of its prompt, but of the run.
   std::ofstream(dir_ + "/prompts.jsonl", std::ios::app) << "{\"prompt\": [3, 4], \"answer\": 9}\n";

@@ -149,6 +149,7 @@ class GrpoRun : public train::Run {
       progress["first_step"] = batch_->first_step;
       progress["num_updates"] = batch_->num_updates;
       progress["updates_per_batch"] = UpdatesPerBatch();
+      progress["old_log_probs"] = policy().old_log_probs;
       for (const auto& [name, value] : batch_->metrics.values) progress["metrics"][name] = value;
       job.write_model = [write = std::move(job.write_model),
                          tensors = RolloutTensors(batch_->rollouts)](
@@ -302,15 +303,17 @@ class GrpoRun : public train::Run {
     }
     MW_ASSIGN_OR_RETURN(batch_->rollouts, RolloutsOf(tensors));
     if (std::ssize(batch_->rollouts) != num_rows() ||
-        progress["updates_per_batch"] != UpdatesPerBatch()) {
+        progress["updates_per_batch"] != UpdatesPerBatch() ||
+        progress["old_log_probs"] != policy().old_log_probs) {
       return absl::FailedPreconditionError(fmt::format(
           "the run in {} is at {} of {} updates of {} samples, which prompts_per_step={}, "
-          "num_generations={}, num_iterations={}, batch_size={} and "
-          "gradient_accumulation_steps={} do not cut so: resume with the settings of its "
-          "config.yaml",
+          "num_generations={}, num_iterations={}, batch_size={}, gradient_accumulation_steps={} "
+          "and "
+          "old_log_probs={} do not continue: resume with the settings of its config.yaml",
           options_.out, batch_->num_updates, progress["updates_per_batch"].dump(),
           batch_->rollouts.size(), policy().prompts_per_step, policy().num_generations,
-          policy().num_iterations, config_.data.batch_size, config_.gradient_accumulation_steps));
+          policy().num_iterations, config_.data.batch_size, config_.gradient_accumulation_steps,
+          policy().old_log_probs));
     }
     for (const Rollout& rollout : batch_->rollouts) {
       const bool has_old = !rollout.old_log_probs.empty() || rollout.num_tokens() == 0;
@@ -365,14 +368,16 @@ class GrpoRun : public train::Run {
       if (!batch_) {
         const absl::Status made = MakeBatch(stop);
         if (absl::IsCancelled(made) && stop.load()) break;
-        MW_RETURN_IF_ERROR(made);
+        if (!made.ok()) return SavedBefore(made);
       }
       MW_ASSIGN_OR_RETURN(const bool whole, LearnOnce(stop));
       if (!whole) break;
       const int64_t step = engine_->step();
       if (IsSaved(step) && !stop.load()) MW_RETURN_IF_ERROR(Save(/*last=*/false));
       if (IsMeasured(step) && step < config_.steps && !stop.load()) {
-        MW_RETURN_IF_ERROR(Measure(stop).status());
+        if (const auto measured = Measure(stop); !measured.ok()) {
+          return SavedBefore(measured.status());
+        }
         record_end_ = Clock::now();
       }
     }
@@ -386,6 +391,19 @@ class GrpoRun : public train::Run {
     }
     if (opened_) MW_RETURN_IF_ERROR(CheckOutput());
     return engine_->Close();
+  }
+
+  // A reward that fails takes nothing with it that was learned: that is saved, and `failure` says
+  // so.
+  absl::Status SavedBefore(const absl::Status& failure) {
+    if (!opened_ || !absl::IsAborted(failure)) return failure;
+    const absl::Status saved = Save(/*last=*/true);
+    const std::string what(failure.message());
+    if (!saved.ok()) {
+      return absl::AbortedError(fmt::format("{}; and {}", what, std::string(saved.message())));
+    }
+    if (result_.checkpoint.empty()) return failure;
+    return absl::AbortedError(fmt::format("{}; --resume continues {}", what, result_.checkpoint));
   }
 
   // Draws, samples, rewards and scores the next batch. Until it is there, nothing has changed that

@@ -45,7 +45,8 @@ struct GrpoOptions : train::RunOptions {
 // updates have besides, for the first update of each batch, rl/reward_mean and more: docs/grpo.md.
 //
 // Errors before the first step: whatever the model, the data, the rewards or the settings report.
-// A failure later, of a reward too, is never one of the codes that stand for bad input.
+// A failure later is never one of the codes that stand for bad input; where it is a reward's, what
+// was learned before is saved.
 absl::StatusOr<train::RunResult> RunGrpo(std::shared_ptr<const runtime::Client> client,
                                          runtime::ExecutableCache* cache,
                                          const train::TrainConfig& config,

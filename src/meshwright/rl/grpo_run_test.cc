@@ -299,7 +299,7 @@ TEST_F(GrpoRunTest, AFailingRewardEndsTheRunWithItsSample) {
            "': break\n  print(json.dumps({'id': s['id'], 'reward': s['id'] % 2}), flush=True)\"";
   };
   const std::vector<std::string> settings = {"reward.pattern=", "prompts_per_step=1",
-                                             "shuffle=false", "checkpoint_period=1", "steps=4"};
+                                             "shuffle=false", "steps=4"};
   options_.rewards = {command("")};
   Run(settings, "straight");
   options_.rewards = {command("row-2")};
@@ -308,6 +308,7 @@ TEST_F(GrpoRunTest, AFailingRewardEndsTheRunWithItsSample) {
   EXPECT_EQ(result.status().code(), absl::StatusCode::kAborted) << result.status();
   EXPECT_THAT(std::string(result.status().message()),
               HasSubstr("ended with status 0 before it had rewarded sample 0 (row row-2"));
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("--resume continues"));
   options_.rewards = {command("")};
   options_.resume = true;
   const auto resumed = TryRun(settings);

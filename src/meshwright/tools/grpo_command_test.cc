@@ -64,8 +64,9 @@ TEST_F(GrpoCommandTest, LearnsMeasuresAndWritesItsFiles) {
     EXPECT_TRUE(fs::exists(Path("run/") + file)) << file;
   }
   // Its settings are those of a config file, and there is nothing more to do.
-  const Outcome again = Invoke(Grpo({"--reward", "regex", "--config", Path("run/config.yaml"),
-                                     "--resume", "reward.pattern=^[0-9]{2}\\b"}));
+  const Outcome again =
+      Invoke(Grpo({"--reward", "regex", "--config", Path("run/config.yaml"), "--resume",
+                   "reward.pattern=^[0-9]{2}\\b", "--eval-data", prompts_}));
   EXPECT_EQ(again.status, 0) << again.err;
   EXPECT_THAT(again.err, HasSubstr("nothing more to do"));
   // For people.

@@ -449,13 +449,8 @@ absl::Status CheckScheduleKeys(const TrainConfig& config) {
 }
 
 absl::Status CheckPolicyKeys(const TrainConfig& config) {
-  for (const char* key :
-       {"prompts_per_step", "num_generations", "num_iterations", "old_log_probs",
-        "mask_truncated_completions", "max_draws_per_step", "sampling_rows", "eval_temperature",
-        "advantage.mode", "advantage.std_ddof", "advantage.eps", "advantage.zero_std",
-        "reward.weights", "reward.answer", "reward.tolerance", "reward.pattern", "reward.format",
-        "reward.overlong_buffer_tokens", "reward.timeout_s"}) {
-    MW_RETURN_IF_ERROR(CheckBelongs(config, key, "loss.name", {"grpo"}));
+  for (const std::string_view key : PolicyKeys()) {
+    MW_RETURN_IF_ERROR(CheckBelongs(config, key.data(), "loss.name", {"grpo"}));
   }
   for (const char* key : {"advantage.std_ddof", "advantage.eps"}) {
     MW_RETURN_IF_ERROR(CheckBelongs(config, key, "advantage.mode", {"std"}));

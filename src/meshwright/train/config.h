@@ -88,6 +88,9 @@ struct ConfigField {
 // All keys, in the order in which they are printed.
 const std::vector<ConfigField>& ConfigFields();
 
+// The keys of PolicyOptions: those of the loop of grpo.
+const std::vector<std::string_view>& PolicyKeys();
+
 // Sets one key from text. `source` is where it was said: "command line", "FILE:LINE".
 //
 // Errors, beginning with `source`: NotFound for an unknown key with the nearest known

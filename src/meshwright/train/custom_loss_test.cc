@@ -264,6 +264,7 @@ TEST_F(CustomLossTest, RefusesWhatDoesNotFit) {
               HasSubstr("\"learning/b\" would be recorded as learning/b"));
   EXPECT_THAT(declared({{.name = "a", .is_nll = true}, {.name = "b", .is_nll = true}}),
               HasSubstr("perplexity is of one"));
+  EXPECT_THAT(declared({{.name = "a", .is_max = true}}), HasSubstr("what is minimized is a mean"));
   // It builds two.
   const auto three = Make(SgdOptions(std::make_shared<Declared>(
       std::vector<MetricSpec>{{.name = "a"}, {.name = "b"}, {.name = "c"}})));

@@ -117,6 +117,17 @@ TEST(StepMetricsTest, PerplexityIsOfTheWholeStepsMean) {
   EXPECT_NEAR(*metrics.ToRecord().Find("learning/perplexity"), 54.598, 1e-3);
 }
 
+// The larger of two micro-batches' largest values, whatever their tokens are.
+TEST(StepMetricsTest, ALargestValueIsNoMean) {
+  const std::vector<MetricSpec> specs = {{.name = "loss"}, {.name = "most", .is_max = true}};
+  StepMetrics metrics;
+  metrics.loss += LossTotals(specs, std::vector<float>{4, 2, 3, 2});
+  metrics.loss += LossTotals(specs, std::vector<float>{2, 1, 7, 1});
+  metrics.loss += LossTotals(specs, std::vector<float>{0, 5, 1, 5});
+  EXPECT_EQ(*metrics.ToRecord().Find("learning/most"), 7);
+  EXPECT_EQ(metrics.Loss(), 6.0 / 8);
+}
+
 TEST(StepMetricsTest, EveryReasonToSkipHasAName) {
   EXPECT_EQ(SkipReasonName(SkipReason::kNone), "");
   EXPECT_EQ(SkipReasonName(SkipReason::kNoTokens), "no_tokens");

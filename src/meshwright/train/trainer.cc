@@ -39,14 +39,16 @@ constexpr const char* kLoopKeys[] = {"gradient_accumulation_steps", "log_period"
 absl::Status CheckLoopKeys(const TrainConfig& config) {
   static const auto* const defaults = new TrainConfig();
   for (const ConfigField& field : ConfigFields()) {
-    if (std::ranges::find(kLoopKeys, std::string_view(field.key)) == std::end(kLoopKeys) ||
-        ConfigValue(config, field) == ConfigValue(*defaults, field)) {
+    const std::string_view key = field.key;
+    const bool of_sft = std::ranges::find(kLoopKeys, key) != std::end(kLoopKeys);
+    const bool of_grpo = std::ranges::find(PolicyKeys(), key) != PolicyKeys().end();
+    if (!(of_sft || of_grpo) || ConfigValue(config, field) == ConfigValue(*defaults, field)) {
       continue;
     }
     return absl::InvalidArgumentError(
-        fmt::format("{}={} is a setting of the loop of `meshwright sft`, and a Trainer's program "
+        fmt::format("{}={} is a setting of the loop of `meshwright {}`, and a Trainer's program "
                     "has its own: leave it out",
-                    field.key, ConfigValue(config, field)));
+                    key, ConfigValue(config, field), of_grpo ? "grpo" : "sft"));
   }
   return absl::OkStatus();
 }

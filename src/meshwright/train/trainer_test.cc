@@ -319,6 +319,9 @@ TEST_F(TrainerTest, RefusesWhatCannotBe) {
   options = Options({"gradient_accumulation_steps=4"});
   EXPECT_THAT(Refusal(Trainer::Create(options).status()),
               HasSubstr("gradient_accumulation_steps=4 is a setting of the loop"));
+  options = Options({"loss.name=grpo", "num_generations=4"});
+  EXPECT_THAT(Refusal(Trainer::Create(options).status()),
+              HasSubstr("num_generations=4 is a setting of the loop of `meshwright grpo`"));
   options = Options();
   options.model = "random:tiny-lama";
   EXPECT_THAT(Refusal(Trainer::Create(options).status()), HasSubstr("tiny-llama"));
