@@ -80,7 +80,7 @@ class TrainerServerTest : public WorkerTest {
     std::string key, cert;
   };
   Pair MakeCertificate(const std::string& name) const {
-    const Pair pair = {dir_.File(name + ".key"), dir_.File(name + ".crt")};
+    Pair pair = {dir_.File(name + ".key"), dir_.File(name + ".crt")};
     const std::string command = fmt::format(
         "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
         "-addext subjectAltName=DNS:localhost -keyout {} -out {} 2>{}",

@@ -165,6 +165,7 @@ TEST_F(TrainerServiceTest, CheckpointsByACaller) {
 TEST_F(TrainerServiceTest, EightCallersAtOnceAndEachCallThreeTimes) {
   Served served(Options());
   std::vector<std::thread> callers;
+  callers.reserve(8);
   std::atomic<int> num_first = 0;
   for (int c = 0; c < 8; ++c) {
     callers.emplace_back([&, c] {

@@ -7,7 +7,6 @@
 #include <deque>
 #include <mutex>
 #include <random>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,8 +14,9 @@
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
-#include "meshwright/io/checksum.h"
+#include "meshwright/service/call_digest.h"
 #include "meshwright/service/reply_memory.h"
+#include "meshwright/service/shared_weights.h"
 #include "meshwright/service/staging_gate.h"
 #include "meshwright/train/adapter.h"
 #include "meshwright/train/checkpoint.h"
@@ -34,33 +34,13 @@ bool IsReservedMetadata(const std::string& key) {
   return key == "model" || key == train::kBaseFingerprint || key.starts_with("worker.");
 }
 
-// What a call asks for, in one word: tried again it is the same.
-class CallDigest {
- public:
-  explicit CallDigest(std::string_view method) { Add(method); }
-
-  CallDigest& Add(std::string_view text) {
-    const uint64_t size = text.size();  // "ab", "c" is not "a", "bc"
-    checksum_.Update(std::as_bytes(std::span(&size, 1)));
-    checksum_.Update(std::as_bytes(std::span(text)));
-    return *this;
-  }
-  CallDigest& Add(const AfterFwdBwd& after) {
-    return Add(
-        fmt::format("{}{}{}", after.apply_optimizer, after.wait_for_update, after.defer_update));
-  }
-  CallDigest& Add(const data::Batch& batch) {
-    for (const auto& [name, tensor] : batch.Tensors()) {
-      Add(name).Add(TensorType(tensor.dtype(), tensor.dims()).ToString());
-      checksum_.Update(std::span(tensor.bytes(), tensor.num_bytes()));
-    }
-    return *this;
-  }
-  std::string Take() const { return checksum_.HexDigest(); }
-
- private:
-  io::Checksum checksum_;
-};
+CallDigest DigestOf(std::string_view method, const AfterFwdBwd& after) {
+  CallDigest digest(method);
+  digest.AddFlag(after.apply_optimizer);
+  digest.AddFlag(after.wait_for_update);
+  digest.AddFlag(after.defer_update);
+  return digest;
+}
 
 struct StagedBatch {
   std::string handle;
@@ -275,7 +255,7 @@ class TrainerWorker::Impl {
                       Excerpt(handle), kMostStaged));
     }
     if (found->on_devices) {
-      const absl::Status status = trainer_->FwdBwd(*found->on_devices);
+      absl::Status status = trainer_->FwdBwd(*found->on_devices);
       // What is on its way to a failed program is gone.
       if (!status.ok() && !found->on_devices->empty()) return status;
       staged_.erase(found);
@@ -353,28 +333,12 @@ class TrainerWorker::Impl {
     return reply;
   }
 
-  struct SharedWeights {
-    int64_t generation;
-    std::optional<DType> dtype;
-    std::weak_ptr<const WeightsFile> file;
-  };
-
   absl::StatusOr<std::shared_ptr<const WeightsFile>> ReadWeights(std::optional<DType> dtype) {
-    std::erase_if(weights_, [](const SharedWeights& shared) { return shared.file.expired(); });
-    for (const SharedWeights& shared : weights_) {
-      if (shared.generation != weights_generation_ || shared.dtype != dtype) continue;
-      if (auto file = shared.file.lock()) return file;
-    }
-    if (weights_.size() >= kMostWeightsFiles) {
-      return absl::ResourceExhaustedError(
-          fmt::format("{} copies of other weights are still being read, and there is memory for no "
-                      "more: try again when they are",
-                      kMostWeightsFiles));
-    }
+    MW_ASSIGN_OR_RETURN(auto file, weights_.Find(weights_generation_, dtype));
+    if (file != nullptr) return file;
     MW_ASSIGN_OR_RETURN(auto tensors, trainer_->Weights());
-    MW_ASSIGN_OR_RETURN(auto file,
-                        WeightsFile::Create(std::move(tensors), dtype, trainer_->step()));
-    weights_.push_back({weights_generation_, dtype, file});
+    MW_ASSIGN_OR_RETURN(file, WeightsFile::Create(std::move(tensors), dtype, trainer_->step()));
+    weights_.Add(weights_generation_, dtype, file);
     return file;
   }
 
@@ -392,7 +356,7 @@ class TrainerWorker::Impl {
   const std::string handle_prefix_ = fmt::format("staged-{:08x}", std::random_device()());
   uint64_t num_handles_ = 0;
   int64_t weights_generation_ = 0;  // counts every change of them
-  std::vector<SharedWeights> weights_;
+  SharedWeights weights_{kMostWeightsFiles};
   std::optional<train::MetricRecord> newest_record_;
   bool dirty_ = false;                   // since the last save or restore
   bool has_others_checkpoints_ = false;  // from before Initialize, none of them restored
@@ -452,7 +416,7 @@ absl::StatusOr<data::Batch> TrainerWorker::MakeBatch(
 absl::StatusOr<StepReply> TrainerWorker::FwdBwd(const data::Batch& batch, const AfterFwdBwd& after,
                                                 const Call& call) {
   MW_RETURN_IF_ERROR(after.Validate());
-  return impl_->Change<StepReply>(call, CallDigest("FwdBwd").Add(after).Add(batch), [&] {
+  return impl_->Change<StepReply>(call, DigestOf("FwdBwd", after).Add(batch), [&] {
     return impl_->Step(after, [&] { return impl_->trainer_->FwdBwd(batch); });
   });
 }
@@ -465,13 +429,13 @@ absl::StatusOr<StageReply> TrainerWorker::StageFwdBwd(const data::Batch& batch, 
 absl::StatusOr<StepReply> TrainerWorker::FwdBwdStaged(const std::string& handle,
                                                       const AfterFwdBwd& after, const Call& call) {
   MW_RETURN_IF_ERROR(after.Validate());
-  return impl_->Change<StepReply>(call, CallDigest("FwdBwdStaged").Add(after).Add(handle), [&] {
+  return impl_->Change<StepReply>(call, DigestOf("FwdBwdStaged", after).Add(handle), [&] {
     return impl_->Step(after, [&] { return impl_->DispatchStaged(handle); });
   });
 }
 
 absl::StatusOr<StepReply> TrainerWorker::Update(bool wait_for_update, const Call& call) {
-  return impl_->Change<StepReply>(call, CallDigest("Update").Add(wait_for_update ? "wait" : ""),
+  return impl_->Change<StepReply>(call, CallDigest("Update").AddFlag(wait_for_update),
                                   [&]() -> absl::StatusOr<StepReply> {
                                     MW_RETURN_IF_ERROR(impl_->CheckNotDeferred());
                                     return impl_->ApplyUpdate(wait_for_update);
@@ -481,7 +445,7 @@ absl::StatusOr<StepReply> TrainerWorker::Update(bool wait_for_update, const Call
 absl::StatusOr<StepReply> TrainerWorker::ApplyDeferredUpdate(bool wait_for_update,
                                                              const Call& call) {
   return impl_->Change<StepReply>(
-      call, CallDigest("ApplyDeferredUpdate").Add(wait_for_update ? "wait" : ""),
+      call, CallDigest("ApplyDeferredUpdate").AddFlag(wait_for_update),
       [&]() -> absl::StatusOr<StepReply> {
         if (!impl_->deferred_) {
           return absl::FailedPreconditionError(

@@ -358,6 +358,7 @@ TEST_F(TrainerWorkerTest, DrainingFinishesWhatHasBegunAndSavesIt) {
     const auto worker = Make(Options(out));
     const data::Batch batch = TestBatch(*worker, 0);
     std::vector<std::thread> callers;
+    callers.reserve(4);
     std::atomic<int> num_done = 0;
     for (int i = 0; i < 4; ++i) {
       callers.emplace_back([&, i] {

@@ -13,6 +13,7 @@ absl::StatusOr<std::shared_ptr<const WeightsFile>> WeightsFile::Create(
     std::map<std::string, HostTensor> weights, std::optional<DType> dtype, int64_t policy_version) {
   if (dtype) {
     std::vector<HostTensor*> tensors;
+    tensors.reserve(weights.size());
     for (auto& [name, tensor] : weights) tensors.push_back(&tensor);
     ParallelFor(static_cast<int64_t>(tensors.size()), [&](int64_t i) {
       HostTensor& tensor = *tensors[static_cast<size_t>(i)];
@@ -20,6 +21,7 @@ absl::StatusOr<std::shared_ptr<const WeightsFile>> WeightsFile::Create(
     });
   }
   std::vector<io::TensorSpec> specs;
+  specs.reserve(weights.size());
   for (const auto& [name, tensor] : weights) specs.push_back({name, tensor.dtype(), tensor.dims()});
   io::SortInReferenceOrder(specs);
   auto file = std::shared_ptr<WeightsFile>(new WeightsFile());

@@ -11,7 +11,7 @@
 namespace mw::service {
 namespace {
 
-HostTensor Counting(DType dtype, Dims dims) {
+HostTensor Counting(DType dtype, const Dims& dims) {
   HostTensor tensor = HostTensor::Zeros(DType::kF32, dims);
   float next = 0.25f;
   for (float& x : tensor.mutable_as<float>()) x = next += 1;

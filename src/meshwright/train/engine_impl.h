@@ -1,4 +1,5 @@
-// What engine.cc, engine_impl.cc and engine_programs.cc share; nobody else includes this.
+// What engine.cc, engine_impl.cc, engine_batches.cc and engine_programs.cc share; nobody else
+// includes this.
 #ifndef MESHWRIGHT_TRAIN_ENGINE_IMPL_H_
 #define MESHWRIGHT_TRAIN_ENGINE_IMPL_H_
 
