@@ -245,8 +245,13 @@ TEST_F(TrainerServiceTest, WhatIsMalformedOrTooLargeChangesNothing) {
   // Bytes that are no message at all.
   for (const std::string& bytes : {std::string("\xff\xff\xff\xff"), std::string(1000, '\x0a')}) {
     std::string answer;
-    Expect(client.RawCall("/meshwright.v1.TrainerWorker/FwdBwd", bytes, &answer),
-           StatusCode::INVALID_ARGUMENT, "no message");
+    for (const char* method :
+         {"FwdBwd", "StageFwdBwd", "FwdBwdStaged", "Update", "ApplyDeferredUpdate", "Eval", "Score",
+          "Save", "Restore", "GetWeights", "Metrics", "Health"}) {
+      SCOPED_TRACE(method);
+      Expect(client.RawCall(std::string("/meshwright.v1.TrainerWorker/") + method, bytes, &answer),
+             StatusCode::INVALID_ARGUMENT, "no message");
+    }
   }
   const auto weights = [&](const std::string& dtype, int64_t chunk_bytes) {
     v1::GetWeightsRequest wanted;
@@ -266,6 +271,9 @@ TEST_F(TrainerServiceTest, WhatIsMalformedOrTooLargeChangesNothing) {
 
   EXPECT_EQ(served.worker.health().position, position);
   EXPECT_TRUE(WeightsOf(served.worker) == before);
+  std::string answer;
+  Expect(client.RawCall("/meshwright.v1.TrainerWorker/Forget", "", &answer),
+         StatusCode::UNIMPLEMENTED, "");
   // An id that was refused is as good as new.
   EXPECT_TRUE(client.FwdBwd(TestTensors(1), "a", &reply).ok());
   EXPECT_FALSE(reply.position().repeated_call());
