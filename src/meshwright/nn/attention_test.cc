@@ -73,7 +73,8 @@ std::string TpuText(int64_t tokens, bool declare_costs = true) {
   const Value out = FlashAttention(v[0], v[1], v[2], v[3], {}, "attn_out");
   forward.SetOutputs({ops::ReduceSum(out, {0, 1, 2, 3})});
   graph.SetOutputs(autodiff::BuildGradient(graph, forward, operands(graph), {0, 1, 2}).gradients);
-  return compile::LowerToStableHlo(graph, "attention", 1, {"tpu", declare_costs});
+  return compile::LowerToStableHlo(graph, "attention", 1,
+                                   {.platform = "tpu", .declare_kernel_costs = declare_costs});
 }
 
 int Count(const std::string& text, const std::string& part) {
