@@ -17,6 +17,7 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/safetensors.h"
 #include "meshwright/rl/advantages.h"
+#include "meshwright/rl/grpo_settings.h"
 #include "meshwright/rl/policy_sampler.h"
 #include "meshwright/rl/prompts.h"
 #include "meshwright/rl/reward.h"
@@ -81,7 +82,7 @@ class GrpoRun : public train::Run {
   }
 
   absl::StatusOr<train::RunResult> RunAll(const std::atomic<bool>& stop) {
-    MW_RETURN_IF_ERROR(CheckSettings());
+    MW_RETURN_IF_ERROR(FinishGrpoSettings(config_));
     RewardContext rewards;
     rewards.options = config_.policy.reward;
     rewards.max_new_tokens = config_.generation.max_new_tokens;
@@ -148,7 +149,7 @@ class GrpoRun : public train::Run {
       MW_RETURN_IF_ERROR(WriteSamples());
       progress["first_step"] = batch_->first_step;
       progress["num_updates"] = batch_->num_updates;
-      progress["updates_per_batch"] = UpdatesPerBatch();
+      progress["updates_per_batch"] = plan().updates_per_batch();
       progress["old_log_probs"] = policy().old_log_probs;
       for (const auto& [name, value] : batch_->metrics.values) progress["metrics"][name] = value;
       job.write_model = [write = std::move(job.write_model),
@@ -171,15 +172,9 @@ class GrpoRun : public train::Run {
   static constexpr const char* kReferenceFingerprint = "reference_fingerprint";
 
   const train::PolicyOptions& policy() const { return config_.policy; }
-  train::GrpoOptions& loss() { return config_.engine.loss.grpo; }
   const train::GrpoOptions& loss() const { return config_.engine.loss.grpo; }
-  int64_t num_rows() const { return policy().prompts_per_step * policy().num_generations; }
-  int64_t RowsPerUpdate() const {
-    return config_.gradient_accumulation_steps * config_.data.batch_size;
-  }
-  // Of one pass over the samples.
-  int64_t UpdatesPerPass() const { return std::max<int64_t>(1, num_rows() / RowsPerUpdate()); }
-  int64_t UpdatesPerBatch() const { return UpdatesPerPass() * policy().num_iterations; }
+  BatchPlan plan() const { return BatchPlan::Of(config_); }
+  int64_t num_rows() const { return plan().num_rows; }
   RowShape row_shape() const {
     return {config_.data.batch_size, config_.data.max_target_length, config_.data.pad_first};
   }
@@ -187,65 +182,6 @@ class GrpoRun : public train::Run {
     train::ScoreOptions options;
     options.temperature = loss().temperature;
     return options;
-  }
-
-  // What the loop can't do, and what settings follow from others.
-  absl::Status CheckSettings() {
-    const auto refuse = [](std::string text) {
-      return absl::InvalidArgumentError(std::move(text));
-    };
-    if (config_.engine.loss.name != "grpo") {
-      return refuse(fmt::format("grpo has loss.name=grpo, not {}", config_.engine.loss.name));
-    }
-    const train::GenerationConfig& generation = config_.generation;
-    if (generation.temperature == 0) {
-      return refuse(
-          "temperature=0 makes all samples of a prompt the same, and nothing is learned from "
-          "them: give a positive one");
-    }
-    if (generation.top_k != 0 || generation.top_p != 1) {
-      return refuse(fmt::format(
-          "{} makes samples likelier than their log-probs say, by the probability that is left "
-          "out, and ratios would be wrong by it: leave top_k=0 and top_p=1",
-          generation.top_k != 0 ? fmt::format("top_k={}", generation.top_k)
-                                : fmt::format("top_p={}", generation.top_p)));
-    }
-    if (config_.given.contains("loss.temperature") &&
-        loss().temperature != generation.temperature) {
-      return refuse(fmt::format(
-          "loss.temperature={} is not temperature={}, with which samples are drawn, and ratios "
-          "would compare two distributions: leave it out",
-          loss().temperature, generation.temperature));
-    }
-    if (config_.loss_on_prompt) {
-      return refuse("loss_on_prompt=true: grpo learns completions alone; leave it out");
-    }
-    if (config_.skip_malformed) {
-      return refuse("skip_malformed=true: grpo takes no prompts that are malformed; leave it out");
-    }
-    if (policy().old_log_probs == "sampler" && loss().importance != "none") {
-      return refuse(fmt::format(
-          "loss.importance={} corrects for the sampler's log-probs, and with old_log_probs=sampler "
-          "ratios are against those: leave one of them out",
-          loss().importance));
-    }
-    const int64_t batch_size = config_.data.batch_size;
-    if (!config_.given.contains("gradient_accumulation_steps")) {
-      config_.gradient_accumulation_steps = (num_rows() + batch_size - 1) / batch_size;
-    }
-    if (RowsPerUpdate() > num_rows() ? RowsPerUpdate() - num_rows() >= batch_size
-                                     : num_rows() % RowsPerUpdate() != 0) {
-      return refuse(fmt::format(
-          "gradient_accumulation_steps={} x batch_size={} rows of an update do not divide the {} "
-          "samples of prompts_per_step={} x num_generations={}: leave it out for one update, or "
-          "give a divisor of {}",
-          config_.gradient_accumulation_steps, batch_size, num_rows(), policy().prompts_per_step,
-          policy().num_generations, std::max<int64_t>(1, num_rows() / batch_size)));
-    }
-    loss().temperature = generation.temperature;
-    loss().has_old_log_probs = policy().old_log_probs == "sampler" || UpdatesPerBatch() > 1;
-    loss().has_sampler_log_probs = policy().old_log_probs == "trainer";
-    return absl::OkStatus();
   }
 
   absl::Status OpenPrompts() {
@@ -273,7 +209,7 @@ class GrpoRun : public train::Run {
       return it == saved.metadata.end() ? std::string() : it->second;
     };
     last_sampled_step_ = saved.engine.step;
-    const auto progress = nlohmann::ordered_json::parse(find(kProgress), nullptr, false);
+    auto progress = nlohmann::ordered_json::parse(find(kProgress), nullptr, false);
     if (!progress.is_object() || !progress.contains("draws")) {
       return absl::FailedPreconditionError(
           fmt::format("the run in {} is none of `meshwright grpo`", options_.out));
@@ -284,17 +220,20 @@ class GrpoRun : public train::Run {
                       "with the same, or begin another run",
                       options_.out));
     }
-    num_draws_ = progress["draws"].get<int64_t>();
-    if (!progress.contains("num_updates")) return absl::OkStatus();
-    batch_.emplace();
-    batch_->first_step = progress["first_step"].get<int64_t>();
-    batch_->num_updates = progress["num_updates"].get<int64_t>();
-    last_sampled_step_ = batch_->first_step;
-    if (progress.contains("metrics")) {
+    try {
+      num_draws_ = progress["draws"].get<int64_t>();
+      if (!progress.contains("num_updates")) return absl::OkStatus();
+      batch_.emplace();
+      batch_->first_step = progress["first_step"].get<int64_t>();
+      batch_->num_updates = progress["num_updates"].get<int64_t>();
       for (const auto& entry : progress["metrics"].items()) {
         batch_->metrics.Set(entry.key(), entry.value().get<double>());
       }
+    } catch (const nlohmann::ordered_json::exception& error) {
+      return absl::DataLossError(fmt::format("{} does not say how far its samples were learned: {}",
+                                             CheckpointFolder(), error.what()));
     }
+    last_sampled_step_ = batch_->first_step;
     std::map<std::string, HostTensor> tensors;
     const std::string path = fmt::format("{}/{}", CheckpointFolder(), kRolloutsFile);
     MW_ASSIGN_OR_RETURN(const auto file, io::SafetensorsFile::Open(path));
@@ -303,7 +242,7 @@ class GrpoRun : public train::Run {
     }
     MW_ASSIGN_OR_RETURN(batch_->rollouts, RolloutsOf(tensors));
     if (std::ssize(batch_->rollouts) != num_rows() ||
-        progress["updates_per_batch"] != UpdatesPerBatch() ||
+        progress["updates_per_batch"] != plan().updates_per_batch() ||
         progress["old_log_probs"] != policy().old_log_probs) {
       return absl::FailedPreconditionError(fmt::format(
           "the run in {} is at {} of {} updates of {} samples, which prompts_per_step={}, "
@@ -591,9 +530,9 @@ class GrpoRun : public train::Run {
 
   // The next update of the batch under way. False: `stop` came first.
   absl::StatusOr<bool> LearnOnce(const std::atomic<bool>& stop) {
-    const int64_t pass_update = batch_->num_updates % UpdatesPerPass();
-    const int64_t begin = pass_update * RowsPerUpdate();
-    const int64_t count = std::min(RowsPerUpdate(), num_rows() - begin);
+    const int64_t pass_update = batch_->num_updates % plan().updates_per_pass();
+    const int64_t begin = pass_update * plan().rows_per_update;
+    const int64_t count = std::min(plan().rows_per_update, num_rows() - begin);
     const std::span<const Rollout> rows =
         std::span<const Rollout>(batch_->rollouts)
             .subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
@@ -610,7 +549,7 @@ class GrpoRun : public train::Run {
                         DispatchUpdate(/*wait=*/true));
     MW_RETURN_IF_ERROR(RecordUpdate(metrics, SecondsSince(start)));
     ++batch_->num_updates;
-    if (batch_->num_updates == UpdatesPerBatch()) batch_.reset();
+    if (batch_->num_updates == plan().updates_per_batch()) batch_.reset();
     return true;
   }
 

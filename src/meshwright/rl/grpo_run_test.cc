@@ -268,6 +268,7 @@ TEST_F(GrpoRunTest, WritesTextsForTensorBoard) {
 
 TEST_F(GrpoRunTest, WhatCannotBeDoneIsRefused) {
   EXPECT_THAT(Error({"temperature=0"}), HasSubstr("temperature=0 makes all samples"));
+  EXPECT_THAT(Error({"temperature=1e-9"}), HasSubstr("use at least 1e-6"));
   EXPECT_THAT(Error({"top_k=5"}), HasSubstr("top_k=5 makes samples likelier"));
   EXPECT_THAT(Error({"top_p=0.9"}), HasSubstr("top_p=0.9 makes samples likelier"));
   EXPECT_THAT(Error({"loss.temperature=0.5"}), HasSubstr("is not temperature=1"));

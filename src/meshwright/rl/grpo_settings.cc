@@ -1,0 +1,77 @@
+#include "meshwright/rl/grpo_settings.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "meshwright/base/float32.h"
+
+namespace mw::rl {
+
+absl::Status FinishGrpoSettings(train::TrainConfig& config) {
+  const train::PolicyOptions& policy = config.policy;
+  train::GrpoOptions& loss = config.engine.loss.grpo;
+  const auto refuse = [](std::string text) { return absl::InvalidArgumentError(std::move(text)); };
+  if (config.engine.loss.name != "grpo") {
+    return refuse(fmt::format("grpo has loss.name=grpo, not {}", config.engine.loss.name));
+  }
+  const train::GenerationConfig& generation = config.generation;
+  if (generation.temperature == 0) {
+    return refuse(
+        "temperature=0 makes all samples of a prompt the same, and nothing is learned from "
+        "them: give a positive one");
+  }
+  // Below, float32 logits divided by it could overflow.
+  if (!FitsFloat32(generation.temperature) || generation.temperature < 1e-6) {
+    return refuse(
+        fmt::format("temperature={} is not possible; use at least 1e-6", generation.temperature));
+  }
+  if (generation.top_k != 0 || generation.top_p != 1) {
+    return refuse(fmt::format(
+        "{} makes samples likelier than their log-probs say, by the probability that is left "
+        "out, and ratios would be wrong by it: leave top_k=0 and top_p=1",
+        generation.top_k != 0 ? fmt::format("top_k={}", generation.top_k)
+                              : fmt::format("top_p={}", generation.top_p)));
+  }
+  if (config.given.contains("loss.temperature") && loss.temperature != generation.temperature) {
+    return refuse(fmt::format(
+        "loss.temperature={} is not temperature={}, with which samples are drawn, and ratios "
+        "would compare two distributions: leave it out",
+        loss.temperature, generation.temperature));
+  }
+  if (config.loss_on_prompt) {
+    return refuse("loss_on_prompt=true: grpo learns completions alone; leave it out");
+  }
+  if (config.skip_malformed) {
+    return refuse("skip_malformed=true: grpo takes no prompts that are malformed; leave it out");
+  }
+  if (policy.old_log_probs == "sampler" && loss.importance != "none") {
+    return refuse(fmt::format(
+        "loss.importance={} corrects for the sampler's log-probs, and with old_log_probs=sampler "
+        "ratios are against those: leave one of them out",
+        loss.importance));
+  }
+  const int64_t batch_size = config.data.batch_size;
+  const int64_t num_rows = BatchPlan::Of(config).num_rows;
+  if (!config.given.contains("gradient_accumulation_steps")) {
+    config.gradient_accumulation_steps = (num_rows + batch_size - 1) / batch_size;
+  }
+  const int64_t rows_per_update = BatchPlan::Of(config).rows_per_update;
+  if (rows_per_update > num_rows ? rows_per_update - num_rows >= batch_size
+                                 : num_rows % rows_per_update != 0) {
+    return refuse(fmt::format(
+        "gradient_accumulation_steps={} x batch_size={} rows of an update do not divide the {} "
+        "samples of prompts_per_step={} x num_generations={}: leave it out for one update, or "
+        "give a divisor of {}",
+        config.gradient_accumulation_steps, batch_size, num_rows, policy.prompts_per_step,
+        policy.num_generations, std::max<int64_t>(1, num_rows / batch_size)));
+  }
+  loss.temperature = generation.temperature;
+  loss.has_old_log_probs =
+      policy.old_log_probs == "sampler" || BatchPlan::Of(config).updates_per_batch() > 1;
+  loss.has_sampler_log_probs = policy.old_log_probs == "trainer";
+  return absl::OkStatus();
+}
+
+}  // namespace mw::rl

@@ -1,0 +1,36 @@
+// What the loop of grpo makes of its settings.
+#ifndef MESHWRIGHT_RL_GRPO_SETTINGS_H_
+#define MESHWRIGHT_RL_GRPO_SETTINGS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "meshwright/train/config.h"
+
+namespace mw::rl {
+
+// How the samples of a batch are cut into updates.
+struct BatchPlan {
+  int64_t num_rows = 0;         // samples
+  int64_t rows_per_update = 0;  // at most
+  int64_t num_passes = 0;
+
+  static BatchPlan Of(const train::TrainConfig& config) {
+    return {config.policy.prompts_per_step * config.policy.num_generations,
+            config.gradient_accumulation_steps * config.data.batch_size,
+            config.policy.num_iterations};
+  }
+  int64_t updates_per_pass() const { return std::max<int64_t>(1, num_rows / rows_per_update); }
+  int64_t updates_per_batch() const { return updates_per_pass() * num_passes; }
+};
+
+// Fills in what follows from other settings: gradient_accumulation_steps where it is not given, the
+// loss's temperature and what its batches hold.
+//
+// Errors: InvalidArgument for what the loop can't do, naming the setting and what would work.
+absl::Status FinishGrpoSettings(train::TrainConfig& config);
+
+}  // namespace mw::rl
+
+#endif  // MESHWRIGHT_RL_GRPO_SETTINGS_H_
