@@ -103,6 +103,44 @@ TEST_F(GrpoCommandTest, BadInput) {
   ExpectBadInput(Sft("run", {"loss.name=grpo"}), "use `meshwright grpo`");
 }
 
+// Chats by a template, texts that end a completion, and what a command sees of both.
+TEST_F(GrpoCommandTest, RewardsSeeTextUpToAStop) {
+  const std::string model = Path("model");
+  ASSERT_EQ(Invoke({"convert", "--model", "random:tiny-llama", "--out", model}).status, 0);
+  Write("model/tokenizer.json", LettersTokenizer());
+  const std::string chats = Write(
+      "chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}], \"gold\": 5}\n");
+  std::vector<std::string> args = Grpo(
+      {"--reward",
+       "tee " + Path("seen") + " | sed -u 's/.*\"id\":\\([0-9]*\\).*/{\"id\":\\1,\"reward\":1}/'",
+       "chat_template=chatml", "max_new_tokens=40", "steps=1"},
+      chats);
+  args[2] = model;
+  // A letter comes soon among 96.
+  for (char c = 'a'; c <= 'z'; ++c) {
+    args.emplace_back("--stop");
+    args.emplace_back(1, c);
+  }
+  const Outcome outcome = Invoke(args);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto seen = io::ReadFile(Path("seen"));
+  ASSERT_TRUE(seen.ok());
+  size_t num_stopped = 0;
+  for (const std::string& line : Lines(*seen)) {
+    const json sample = json::parse(line);
+    EXPECT_EQ(sample["gold"], 5);
+    EXPECT_THAT(sample["prompt"].get<std::string>(), HasSubstr("<|im_start|>assistant"));
+    const std::string completion = sample["completion"];
+    EXPECT_EQ(completion.find_first_of("abcdefghijklmnopqrstuvwxyz"), std::string::npos);
+  }
+  const auto samples = io::ReadFile(Path("run/samples.jsonl"));
+  ASSERT_TRUE(samples.ok());
+  for (const std::string& line : Lines(*samples)) {
+    num_stopped += json::parse(line)["finish_reason"] == "stop" ? 1 : 0;
+  }
+  EXPECT_GT(num_stopped, 0u);
+}
+
 // A reward that fails is a failed run, and no bad input.
 TEST_F(GrpoCommandTest, AFailedRewardHasStatusOne) {
   const Outcome outcome = Invoke(Grpo({"--reward", "exit 3"}));
