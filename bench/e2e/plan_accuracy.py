@@ -116,7 +116,7 @@ def collectives(plan_of_cell):
                 if kind == "all_gather" and more > 1e4:
                     have -= more
                     verdicts.add("+AR")
-                if abs(have - want) <= 1e-4 * want + 64:
+                if abs(have - want) <= 5e-3 * want + 64:
                     continue
                 if 0.499 * want <= have < want:
                     verdicts.add("narrowed")

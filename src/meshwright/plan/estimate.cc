@@ -172,10 +172,16 @@ class MemoryWalk {
     graph::ValueMap<size_t> casts;
     // Operands of collectives that are copied because they are the program's, all at a time.
     std::optional<size_t> copies;
+    // Parts of gathered weights before they are put in their places: gathers start together, and
+    // are all there when the first loop begins.
+    std::optional<size_t> parts;
+    bool in_loops = false;
     for (size_t i = 0; i < nodes.size(); ++i) {
       const Node& node = *nodes[i];
       if (!live[node.id()] || node.is_parameter()) continue;
       if (node.op_name() == "scan") {
+        if (parts && !in_loops) extras[*parts].until = i;
+        in_loops = true;
         const ops::ScanLayout layout(node);
         const Graph& body = *node.regions()[0];
         for (int p = 0; p < layout.num_parameters(); ++p) {
@@ -197,6 +203,14 @@ class MemoryWalk {
         }
         extras[*copies].bytes += Bytes(node.operand(0));
         extras[*copies].until = i;
+      } else if (tpu_ && !in_loops && node.op_name() == "all_gather" &&
+                 node.attrs().Int("dim") > 0) {
+        if (!parts) {
+          parts = extras.size();
+          extras.push_back({0, i, i});
+        }
+        extras[*parts].bytes += Bytes(nodes[i]->result(0));
+        extras[*parts].until = i;
       }
     }
     return extras;

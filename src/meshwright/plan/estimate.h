@@ -28,7 +28,8 @@ struct Estimate {
 //            loops and donated outputs take over a buffer; a product that is only cast is stored
 //            cast; stacked weights that loops cast are cast as a whole and kept from the first to
 //            the last of them. On TPUs besides: float32 weights of products are cast to bf16;
-//            gradients that an update scatters are copied, all at a time; so are tables whose
+//            gradients that an update scatters are copied, all at a time; so are weights that are
+//            gathered along another dim than the first, until the first loop, and tables whose
 //            rows are gathered from all-gathered ones or scattered to.
 //   compute  products at a fixed part of the peak, or at the rate at which their operands and
 //            results come from memory; what is not a product at that rate. On TPUs each op that is

@@ -178,6 +178,28 @@ TEST(EstimateTest, TpusCopyTheGradientsThatAnUpdateScatters) {
   EXPECT_EQ(Of(scatter, TpuTarget()).working_bytes, kBytes / 2 + kBytes);
 }
 
+// Gathered along another dim than the first, the parts lie one behind the other until they are put
+// in their places.
+TEST(EstimateTest, TpusHoldThePartsOfGatheredWeightsUntilTheFirstLoop) {
+  constexpr int64_t kLayers = 4;
+  const auto gathered = [](int64_t dim) {
+    return [dim](Graph& g, Value x) {
+      Dims dims = {kLayers, kN, kN};
+      dims[static_cast<size_t>(dim)] /= 2;
+      const Value w = g.AddParameter(TensorType(DType::kF32, dims), "w");
+      const ops::ScanResult scan = ops::Scan(
+          {x}, {ops::AllGather(w, dim, kPair)}, kLayers,
+          [](Graph&, std::vector<Value> carry, std::vector<Value> slices) {
+            return ops::ScanBodyResult{{ops::Einsum("ij,jk->ik", carry[0], ops::Exp(slices[0]))}};
+          });
+      return std::vector<Value>{ops::ReduceSum(scan.carry[0], {0, 1})};
+    };
+  };
+  const int64_t first = Of(gathered(0), TpuTarget()).working_bytes;
+  EXPECT_EQ(Of(gathered(2), TpuTarget()).working_bytes, first + kLayers * kBytes);
+  EXPECT_EQ(Of(gathered(2)).working_bytes, first);
+}
+
 // A weight travels while the layer before it computes; a sum is waited for.
 TEST(EstimateTest, TransfersOfALoopHideBehindWorkThatDoesNotNeedThem) {
   const auto loop = [](bool sum) {
