@@ -116,7 +116,7 @@ TEST_F(CommandLineTest, BadUsage) {
   EXPECT_EQ(Invoke({}).status, 2);
   ExpectBadInput({"sfx"}, "sft");
   ExpectBadInput({"inspect", "gard"}, "grad");
-  ExpectBadInput({"serve"}, "no command serve");
+  ExpectBadInput({"render"}, "no command render");
   ExpectBadInput({"sft", "--data", data_, "--out", Path("out")}, "--model");
   ExpectBadInput({"eval", "--model", "random:tiny-llama", "--data", data_, "--frobnicate"},
                  "--frobnicate");
