@@ -6,6 +6,9 @@
 #include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "meshwright/base/parallel_for.h"
@@ -201,14 +204,18 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
     }
     result.ranked.push_back(std::move(legal[i]));
   }
-  std::ranges::stable_sort(result.ranked, {}, [&](const Candidate& c) {
-    const double ms = target.has_schedule() ? c.plan->modelled_ms().value_or(0) : c.estimate.ms;
-    return std::tuple(!Fits(*c.plan), ms, c.plan->device_peak_bytes());
-  });
-  // What will be used is known to the end.
-  Candidate& best = result.ranked.front();
-  MW_ASSIGN_OR_RETURN(const train::TrainConfig changed, Changed(config, best.change, target));
-  MW_ASSIGN_OR_RETURN(best.plan, PlanStep(model, changed, target, compiler, options.plan));
+  // What will be used is known to the end, and the best of what is known.
+  std::set<std::string> whole;
+  for (;;) {
+    std::ranges::stable_sort(result.ranked, {}, [&](const Candidate& c) {
+      const double ms = target.has_schedule() ? c.plan->modelled_ms().value_or(0) : c.estimate.ms;
+      return std::tuple(!Fits(*c.plan), ms, c.plan->device_peak_bytes());
+    });
+    Candidate& best = result.ranked.front();
+    if (!whole.insert(ToString(best.change)).second) break;
+    MW_ASSIGN_OR_RETURN(const train::TrainConfig changed, Changed(config, best.change, target));
+    MW_ASSIGN_OR_RETURN(best.plan, PlanStep(model, changed, target, compiler, options.plan));
+  }
   if (!memory_errors.empty()) {
     result.worst_memory_error = *std::ranges::max_element(memory_errors);
   }
