@@ -6,8 +6,6 @@
 #include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -205,16 +203,16 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
     result.ranked.push_back(std::move(legal[i]));
   }
   // What will be used is known to the end, and the best of what is known.
-  std::set<std::string> whole;
   for (;;) {
     std::ranges::stable_sort(result.ranked, {}, [&](const Candidate& c) {
       const double ms = target.has_schedule() ? c.plan->modelled_ms().value_or(0) : c.estimate.ms;
       return std::tuple(!Fits(*c.plan), ms, c.plan->device_peak_bytes());
     });
     Candidate& best = result.ranked.front();
-    if (!whole.insert(ToString(best.change)).second) break;
+    if (best.is_whole) break;
     MW_ASSIGN_OR_RETURN(const train::TrainConfig changed, Changed(config, best.change, target));
     MW_ASSIGN_OR_RETURN(best.plan, PlanStep(model, changed, target, compiler, options.plan));
+    best.is_whole = true;
   }
   if (!memory_errors.empty()) {
     result.worst_memory_error = *std::ranges::max_element(memory_errors);

@@ -19,6 +19,7 @@ struct Candidate {
   Change change;  // of the settings asked for; what is so anyway is left out
   StepEstimate estimate;
   std::optional<StepPlan> plan;  // of those that were compiled
+  bool is_whole = false;         // with first_kernel, see PlanOptions::without_first
 };
 
 struct SearchResult {

@@ -320,16 +320,7 @@ class GrpoRun : public train::Run {
         record_end_ = Clock::now();
       }
     }
-    MW_RETURN_IF_ERROR(FinishSteps(stop));
-    if (!result_.stopped) {
-      MW_ASSIGN_OR_RETURN(const bool measured, Measure(stop));
-      if (!measured) {
-        result_.stopped = true;
-        Note("stopped before --eval-data was measured");
-      }
-    }
-    if (opened_) MW_RETURN_IF_ERROR(CheckOutput());
-    return engine_->Close();
+    return FinishSteps(stop, [&] { return Measure(stop); });
   }
 
   // A reward that fails takes nothing with it that was learned: that is saved, and `failure` says

@@ -153,7 +153,7 @@ class InspectProgramCommand : public Command {
     config.engine.target.platform = device.plugin;
     if (device.plugin.ends_with(".so")) {
       MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
-      config.engine.target.platform = session.client->platform_name();
+      train::SetDevices(*session.client, &config.engine.target);
     }
     MW_ASSIGN_OR_RETURN(config.engine.target.declare_kernel_costs, ParseKernelCosts(kernel_costs_));
     MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config, config.data.max_target_length));

@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -6,9 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,6 +20,7 @@
 #include "meshwright/tools/command_line.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/print.h"
+#include "meshwright/tools/signal_pipe.h"
 #include "meshwright/train/sft.h"
 
 namespace mw::tools {
@@ -50,7 +49,9 @@ constexpr const char* kUnusedKeys[] = {"batch_size",
                                        "gradient_accumulation_steps"};
 
 absl::Status CheckKeys(const train::TrainConfig& config) {
-  for (const char* key : kUnusedKeys) {
+  std::vector<std::string_view> unused(std::begin(kUnusedKeys), std::end(kUnusedKeys));
+  unused.insert(unused.end(), train::PolicyKeys().begin(), train::PolicyKeys().end());
+  for (const std::string_view key : unused) {
     if (!config.given.contains(key)) continue;
     return absl::InvalidArgumentError(fmt::format(
         "{} is set, and has no effect on serve, whose caller makes the batches and says "
@@ -60,55 +61,16 @@ absl::Status CheckKeys(const train::TrainConfig& config) {
   return absl::OkStatus();
 }
 
-std::atomic<int> wake_fd{-1};
+// Whether a signal waits for the calls that have begun. Before there is nothing to lose, and it
+// ends the process.
+std::atomic<bool> is_serving{false};
 
-// SIGINT and SIGTERM. Until Arm there is nothing to lose and they end the process; then
-// the first one ends Wait, and a second one the process.
-class DrainSignals {
- public:
-  DrainSignals() {
-    if (::pipe2(pipe_, O_CLOEXEC) != 0) return;
-    struct sigaction action = {};
-    action.sa_handler = [](int) {
-      const int fd = wake_fd;
-      if (fd < 0) {
-        constexpr std::string_view kText = "stopped before it was ready; nothing was written\n";
-        [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, kText.data(), kText.size());
-        ::_exit(0);
-      }
-      const int saved_errno = errno;
-      [[maybe_unused]] const ssize_t written = ::write(fd, "s", 1);
-      errno = saved_errno;
-    };
-    action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, &old_int_);
-    sigaction(SIGTERM, &action, &old_term_);
-  }
-  ~DrainSignals() {
-    if (pipe_[0] < 0) return;
-    sigaction(SIGINT, &old_int_, nullptr);
-    sigaction(SIGTERM, &old_term_, nullptr);
-    wake_fd = -1;
-    ::close(pipe_[0]);
-    ::close(pipe_[1]);
-  }
-  DrainSignals(const DrainSignals&) = delete;
-  DrainSignals& operator=(const DrainSignals&) = delete;
-
-  void Arm() { wake_fd = pipe_[1]; }
-  // Blocks until a signal comes. REQUIRES: Arm was called.
-  void Wait() const {
-    char what = 0;
-    while (::read(pipe_[0], &what, 1) < 0 && errno == EINTR) {
-    }
-  }
-
- private:
-  int pipe_[2] = {-1, -1};
-  struct sigaction old_int_ = {};
-  struct sigaction old_term_ = {};
-};
+void EndUnlessServing() {
+  if (is_serving) return;
+  constexpr std::string_view kText = "stopped before it was ready; nothing was written\n";
+  [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, kText.data(), kText.size());
+  ::_exit(0);
+}
 
 class ServeCommand : public Command {
  public:
@@ -154,7 +116,8 @@ class ServeCommand : public Command {
     if (save_on_exit_ && out_.empty()) {
       return absl::InvalidArgumentError("--save-on-exit needs a folder to save to: give --out");
     }
-    DrainSignals signals;
+    is_serving = false;
+    SignalPipe signals(EndUnlessServing);
     // What gRPC would say, ours says in a sentence.
     ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
     // The worker outlives the server, which refers to it.
@@ -165,7 +128,7 @@ class ServeCommand : public Command {
     // Before the model is read, so that a bad address is told at once.
     MW_ASSIGN_OR_RETURN(const auto server, service::TrainerServer::Start(&worker, options_));
     MW_RETURN_IF_ERROR(worker.Initialize());
-    signals.Arm();
+    is_serving = true;
     server->SetServing(true);
     Tell({{"event", "serving"},
           {"address", fmt::format("{}:{}", options_.listen.substr(0, options_.listen.rfind(':')),

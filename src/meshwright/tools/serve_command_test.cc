@@ -57,6 +57,9 @@ TEST_F(ServeCommandTest, SettingsWithoutEffect) {
     ExpectBadInput(Serve({setting}), "has no effect on serve");
   }
   ExpectBadInput(Serve({"--config", Write("c.yaml", "batch_size: 4\n")}), "batch_size is set");
+  for (const char* setting : {"num_generations=4", "advantage.mode=none", "reward.tolerance=1"}) {
+    ExpectBadInput(Serve({"--loss", "grpo", setting}), "has no effect on serve");
+  }
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 #define MESHWRIGHT_TOOLS_STOP_SIGNALS_H_
 
 #include <atomic>
-#include <csignal>
 #include <thread>
 
 #include "meshwright/tools/command.h"
+#include "meshwright/tools/signal_pipe.h"
 
 namespace mw::tools {
 
@@ -33,10 +33,8 @@ class StopSignals {
 
   const CommandContext& context_;
   std::atomic<int> state_{kNothingToLose};
-  int pipe_[2] = {-1, -1};
+  SignalPipe signals_;
   std::thread watcher_;
-  struct sigaction old_int_ = {};
-  struct sigaction old_term_ = {};
 };
 
 }  // namespace mw::tools

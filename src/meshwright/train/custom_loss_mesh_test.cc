@@ -1,8 +1,8 @@
 // Losses of a user's own and frozen parameters on meshes: what one device gets.
 #include <gtest/gtest.h>
 
-#include "meshwright/graph_testing/run_partitioned.h"
 #include "meshwright/train/losses_for_test.h"
+#include "meshwright/train/mesh_engine_for_test.h"
 #include "meshwright/train/mesh_settings.h"
 
 namespace mw::train {
@@ -41,12 +41,7 @@ class CustomLossMeshTest : public ::testing::TestWithParam<Layout> {
       settings.check_replicas = true;
       options.mesh = *settings.Resolve(0);
     }
-    auto client = TestMeshClient();
-    EXPECT_TRUE(client.ok()) << client.status();
-    auto engine =
-        Engine::Create(*client, SharedTestCache(), &model, RandomParams(model, options), options);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    return std::move(*engine);
+    return MakeMeshEngine(model, options);
   }
 
   static std::vector<data::Batch> Batches() {

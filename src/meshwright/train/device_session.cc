@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/ops/op_def.h"
 #include "meshwright/runtime/device_spec.h"
 
 namespace mw::train {
@@ -40,6 +41,11 @@ absl::StatusOr<DeviceSession> OpenDeviceSession(const std::string& device, const
     note(fmt::format("compiled programs are not kept: {}", std::string(cache.status().message())));
   }
   return session;
+}
+
+void SetDevices(const runtime::Client& client, ops::Target* target) {
+  target->platform = client.platform_name();
+  target->device_kind = client.device_kind();
 }
 
 }  // namespace mw::train

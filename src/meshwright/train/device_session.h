@@ -12,6 +12,10 @@
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/executable_cache.h"
 
+namespace mw::ops {
+struct Target;
+}
+
 namespace mw::train {
 
 struct DeviceSession {
@@ -28,6 +32,9 @@ struct DeviceSession {
 // when there are not as many as the mesh has.
 absl::StatusOr<DeviceSession> OpenDeviceSession(const std::string& device, const Mesh& mesh,
                                                 const std::function<void(std::string_view)>& note);
+
+// Makes `target` that of programs for `client`'s devices; what is no matter of devices stays.
+void SetDevices(const runtime::Client& client, ops::Target* target);
 
 }  // namespace mw::train
 

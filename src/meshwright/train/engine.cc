@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/train/device_session.h"
 #include "meshwright/train/engine_impl.h"
 #include "meshwright/train/step_params.h"
 #include "meshwright/train/step_programs.h"
@@ -41,8 +42,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
   impl->cache_ = cache;
   impl->model_ = model;
   impl->options_ = options;
-  impl->options_.target.platform = impl->client_->platform_name();
-  impl->options_.target.device_kind = impl->client_->device_kind();
+  SetDevices(*impl->client_, &impl->options_.target);
   MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(*model, options));
   impl->params_ = params.all;
   impl->trained_ = params.trained;

@@ -193,16 +193,6 @@ absl::Status Engine::Impl::CheckPartial(const PartialStep& partial) const {
   return absl::OkStatus();
 }
 
-absl::Status Engine::Impl::GatherWeights() {
-  MW_ASSIGN_OR_RETURN(LoadedProgram program, BuildNow(BuildGatherKernel(*model_, options_)));
-  AddArgs(program, weights_);
-  FinishArgs(program);
-  MW_RETURN_IF_ERROR(Run(program));
-  TakeResults(0, gathered_);
-  reaper_.Take(retired_);
-  return absl::OkStatus();
-}
-
 absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
   reaper_.Drain();
   const auto put = [&](const HostTensor& tensor, const TensorType& type,
@@ -215,7 +205,12 @@ absl::Status Engine::Impl::FillPartial(const PartialStep& partial) {
     MW_RETURN_IF_ERROR(
         put(partial.accumulators.at(AccumulatorName(i)), AccumulatorType(i), accumulators_[i]));
   }
-  if (!gathered_.empty()) MW_RETURN_IF_ERROR(GatherWeights());
+  if (!gathered_.empty()) {
+    MW_ASSIGN_OR_RETURN(LoadedProgram * program, GatherProgram());
+    MW_RETURN_IF_ERROR(Run(*program));
+    TakeResults(0, gathered_);
+    reaper_.Take(retired_);
+  }
   MW_RETURN_IF_ERROR(put(partial.sums, SumsType(), sums_));
   restored_micro_batches_ = partial.micro_batches;
   num_micro_batches_ = partial.num_micro_batches;

@@ -119,8 +119,6 @@ class Engine::Impl {
   // What CheckPartial has let pass, and the weights that first_kernel would have gathered.
   // REQUIRES: the weights are in place.
   absl::Status FillPartial(const PartialStep& partial);
-  // Those, of the weights that are in place.
-  absl::Status GatherWeights();
   // Weights and state onto the device.
   absl::Status Fill(std::vector<HostTensor> params, const EngineState* state);
   // Compiles or loads; touches nothing that another thread might.
@@ -145,6 +143,7 @@ class Engine::Impl {
   absl::StatusOr<LoadedProgram*> Batched(BatchShape shape, int64_t count);
   absl::StatusOr<LoadedProgram*> TrainStepProgram(BatchShape shape);
   absl::StatusOr<LoadedProgram*> WholeParamsProgram();
+  absl::StatusOr<LoadedProgram*> GatherProgram();
   absl::StatusOr<LoadedProgram*> UpdateProgram(std::optional<NewProgram> built = std::nullopt);
   // Of the first `num_tensors`: all that the loss wants, or kNumPackedTensors.
   absl::StatusOr<BatchShape> CheckBatch(const data::Batch& batch, size_t num_tensors) const;
@@ -252,6 +251,7 @@ class Engine::Impl {
   std::map<BatchShape, MicroPrograms> micro_;
   std::optional<LoadedProgram> update_;
   std::optional<LoadedProgram> whole_params_;
+  std::optional<LoadedProgram> gather_;
   CompileStats compile_stats_;
   absl::Status failure_;  // not OK: the engine is unusable
 

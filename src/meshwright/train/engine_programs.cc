@@ -180,6 +180,15 @@ absl::StatusOr<LoadedProgram*> Engine::Impl::WholeParamsProgram() {
   return &*whole_params_;
 }
 
+absl::StatusOr<LoadedProgram*> Engine::Impl::GatherProgram() {
+  if (!gather_) {
+    MW_ASSIGN_OR_RETURN(gather_, BuildNow(BuildGatherKernel(*model_, options_)));
+    AddArgs(*gather_, weights_);
+    FinishArgs(*gather_);
+  }
+  return &*gather_;
+}
+
 absl::StatusOr<LoadedProgram*> Engine::Impl::UpdateProgram(std::optional<NewProgram> built) {
   if (!update_) {
     if (built) {

@@ -1,8 +1,8 @@
 // FwdBwdBatched and TrainStep against FwdBwd and Update, on virtual devices.
 #include <gtest/gtest.h>
 
-#include "meshwright/graph_testing/run_partitioned.h"
 #include "meshwright/spmd/census.h"
+#include "meshwright/train/mesh_engine_for_test.h"
 #include "meshwright/train/mesh_settings.h"
 #include "meshwright/train/tiny_engine_for_test.h"
 
@@ -34,12 +34,7 @@ class EntryPointsMeshTest : public ::testing::TestWithParam<Layout> {
     settings.shard_optimizer_over_data = GetParam().shard_optimizer_over_data;
     settings.check_replicas = true;
     options.mesh = *settings.Resolve(0);
-    auto client = TestMeshClient();
-    EXPECT_TRUE(client.ok()) << client.status();
-    auto engine = Engine::Create(*client, SharedTestCache(), model_.get(),
-                                 RandomParams(*model_, options), options);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    return std::move(*engine);
+    return MakeMeshEngine(*model_, options);
   }
 
   // Three ragged micro-batches of eight rows.

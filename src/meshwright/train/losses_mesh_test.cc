@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "meshwright/graph_testing/run_partitioned.h"
+#include "meshwright/train/mesh_engine_for_test.h"
 #include "meshwright/train/mesh_settings.h"
 #include "meshwright/train/tiny_engine_for_test.h"
 
@@ -35,12 +35,7 @@ class LossesMeshTest : public ::testing::TestWithParam<Layout> {
       settings.custom_mesh_and_rule = layout->rules;
       options.mesh = *settings.Resolve(0);
     }
-    auto client = TestMeshClient();
-    EXPECT_TRUE(client.ok()) << client.status();
-    auto engine = Engine::Create(*client, SharedTestCache(), model_.get(),
-                                 RandomParams(*model_, options), options);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    return std::move(*engine);
+    return MakeMeshEngine(*model_, options);
   }
 
   // Of a pair in the middle one row has no token, so that devices count different pairs.

@@ -299,7 +299,22 @@ absl::StatusOr<CheckpointJob> Run::TakeCopies() {
   return job;
 }
 
-absl::Status Run::FinishSteps(const std::atomic<bool>& stop) {
+absl::Status Run::FinishSteps(const std::atomic<bool>& stop,
+                              const std::function<absl::StatusOr<bool>()>& measure,
+                              std::string_view hint) {
+  MW_RETURN_IF_ERROR(SaveSteps(stop));
+  if (!result_.stopped) {
+    MW_ASSIGN_OR_RETURN(const bool measured, measure());
+    if (!measured) {
+      result_.stopped = true;
+      Note(fmt::format("stopped before --eval-data was measured{}", hint));
+    }
+  }
+  if (opened_) MW_RETURN_IF_ERROR(CheckOutput());
+  return engine_->Close();
+}
+
+absl::Status Run::SaveSteps(const std::atomic<bool>& stop) {
   result_.last_step = engine_->step();
   result_.stopped = engine_->step() < config_.steps;
   if (stop.load() && num_in_flight_ > 0) {

@@ -126,10 +126,11 @@ class Run {
   // waited for and told, since nothing else is until it is there.
   absl::Status Save(bool last);
   // After the last step, or a stop: saves what is done and what the update under way has
-  // accumulated.
-  absl::Status FinishSteps(const std::atomic<bool>& stop);
-  // After everything: what is removed while it is written takes no write back, and no write fails.
-  absl::Status CheckOutput() const;
+  // accumulated, calls `measure` for --eval-data where the steps are done, and closes the engine.
+  // Where a stop comes first `measure` returns false, and that is told, `hint` behind it.
+  absl::Status FinishSteps(const std::atomic<bool>& stop,
+                           const std::function<absl::StatusOr<bool>()>& measure,
+                           std::string_view hint = "");
   // What the run has come to. Waits for the save that the end of training has left under way, which
   // failed or not. Where training itself failed, that is what the run tells, and this beside it.
   absl::StatusOr<RunResult> Finish(const absl::Status& trained);
@@ -153,6 +154,9 @@ class Run {
   bool opened_ = false;                        // by this run
 
  private:
+  absl::Status SaveSteps(const std::atomic<bool>& stop);
+  // After everything: what is removed while it is written takes no write back, and no write fails.
+  absl::Status CheckOutput() const;
   void NoteStart();
   absl::Status OpenOutput();
   void CountDispatched();

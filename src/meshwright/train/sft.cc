@@ -148,16 +148,8 @@ class SftRun : public Run {
         MW_RETURN_IF_ERROR(Measure(stop).status());
       }
     }
-    MW_RETURN_IF_ERROR(FinishSteps(stop));
-    if (!result_.stopped) {
-      MW_ASSIGN_OR_RETURN(const bool measured, Measure(stop));
-      if (!measured) {
-        result_.stopped = true;
-        Note("stopped before --eval-data was measured: `meshwright eval` does that");
-      }
-    }
-    if (opened_) MW_RETURN_IF_ERROR(CheckOutput());
-    return engine_->Close();
+    return FinishSteps(
+        stop, [&] { return Measure(stop); }, ": `meshwright eval` does that");
   }
 
   bool NeedsMicroBatch() const {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "meshwright/graph_testing/run_partitioned.h"
+#include "meshwright/train/mesh_engine_for_test.h"
 #include "meshwright/train/mesh_settings.h"
 #include "meshwright/train/staging_for_test.h"
 
@@ -26,12 +26,7 @@ class StagingMeshTest : public ::testing::TestWithParam<Layout> {
     settings.reduce_gradients = GetParam().reduce_gradients;
     settings.check_replicas = true;
     options.mesh = *settings.Resolve(0);
-    auto client = TestMeshClient();
-    EXPECT_TRUE(client.ok()) << client.status();
-    auto engine = Engine::Create(*client, SharedTestCache(), model_.get(),
-                                 RandomParams(*model_, options), options);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    return std::move(*engine);
+    return MakeMeshEngine(*model_, options);
   }
 
   std::unique_ptr<models::Model> model_ = *models::CreateModel(MeshConfig("llama"));
