@@ -37,6 +37,17 @@ if(NOT HTTPLIB_FOUND)
   message(FATAL_ERROR "cpp-httplib is missing, which `meshwright serve --metrics-listen` needs: "
     "run ./dev setup, or install libcpp-httplib-dev")
 endif()
+# oneDNN asks OpenMP for its number of threads, and so do we. By the library alone: -fopenmp is
+# another preprocessor than the precompiled headers have.
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+find_library(GOMP_LIBRARY gomp HINTS ${CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES} REQUIRED)
+add_library(OneDnn INTERFACE)
+target_link_libraries(OneDnn INTERFACE dnnl gomp)
+find_path(HWY_INCLUDE_DIR hwy/highway.h REQUIRED)
+find_library(HWY_LIBRARY hwy REQUIRED)
+add_library(Highway INTERFACE)
+target_link_libraries(Highway INTERFACE hwy)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 
 set(MW_DEPS_DIR "${CMAKE_SOURCE_DIR}/.deps" CACHE PATH "Where ./dev setup unpacks the pinned wheels")

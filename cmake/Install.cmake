@@ -40,7 +40,8 @@ foreach(header ${headers})
 endforeach()
 
 # The layers that training and serving link, and what only they see.
-set(MW_INSTALLED_LAYERS base core graph stablehlo mosaic ops autodiff spmd compile runtime io data nn
+set(MW_INSTALLED_LAYERS base core graph stablehlo mosaic ops autodiff spmd compile runtime kernels
+  io data nn
   models train service)
 list(TRANSFORM MW_INSTALLED_LAYERS PREPEND mw_ OUTPUT_VARIABLE targets)
 add_library(mw_meshwright INTERFACE)
@@ -50,7 +51,7 @@ add_library(mw_meshwright_service INTERFACE)
 target_link_libraries(mw_meshwright_service INTERFACE mw_meshwright mw_service)
 set_target_properties(mw_meshwright_service PROPERTIES EXPORT_NAME service)
 install(TARGETS mw_meshwright mw_meshwright_service ${targets} mw_proto mw_trainer_proto mw_flags
-  PjrtHeader XlaFfiHeader EXPORT MeshwrightTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/meshwright
+  PjrtHeader XlaFfiHeader OneDnn Highway EXPORT MeshwrightTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/meshwright
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT MeshwrightTargets NAMESPACE Meshwright::
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/Meshwright)

@@ -85,5 +85,45 @@ BENCHMARK(BM_Decode)
     ->MeasureProcessCPUTime()
     ->UseRealTime();
 
+// Argument: rows. 128 new tokens after prompts of 32, nothing filtered, as
+// bench/peers/transformers_generate.py has it; prompts are read in the time too.
+void BM_Generate(benchmark::State& state) {
+  const Loaded* loaded = Load();
+  if (loaded == nullptr) {
+    state.SkipWithError("set MW_BENCH_MODEL to a model");
+    return;
+  }
+  SamplerOptions options;
+  options.model.kernels = std::getenv("MW_BENCH_NO_KERNELS") == nullptr;
+  const auto sampler =
+      *Sampler::Create(loaded->client, nullptr, loaded->model->model.get(), options);
+  SamplingOptions sampling;
+  sampling.max_new_tokens = 128;
+  sampling.temperature = 1;
+  std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(state.range(0)));
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    for (int32_t i = 0; i < 32; ++i) prompts[row].push_back(504 + 37 * i + static_cast<int>(row));
+  }
+  if (!sampler->Generate(loaded->params, prompts, sampling).ok()) {
+    state.SkipWithError("generating failed");
+    return;
+  }
+  int64_t tokens = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(sampler->Generate(loaded->params, prompts, sampling));
+    tokens += sampler->stats().new_tokens;
+  }
+  state.counters["tokens_per_s"] =
+      benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_Generate)
+    ->ArgName("rows")
+    ->Arg(1)
+    ->Arg(8)
+    ->Arg(32)
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+
 }  // namespace
 }  // namespace mw::train

@@ -153,6 +153,23 @@ def attention_grad(node, q, k, v, segments, lse, delta, dout):
             jnp.einsum("bkgts,bkgth->bksh", p, dout, precision="highest")]
 
 
+def cached_attention(node, q, k, v, k_cache, v_cache, layer, start):
+    """Token by token, each over the slots that are filled when it is in."""
+    scale = node["attrs"]["scale"]
+    k_cache, v_cache = np.array(k_cache), np.array(v_cache)
+    out = np.zeros(q.shape, q.dtype)
+    for b, t, kv in np.ndindex(*q.shape[:3]):
+        k_cache[layer, b, start[b] + t, kv] = k[b, t, kv].astype(k_cache.dtype)
+        v_cache[layer, b, start[b] + t, kv] = v[b, t, kv].astype(v_cache.dtype)
+        keys = k_cache[layer, b, :start[b] + t + 1, kv].astype(q.dtype).astype(np.float32)
+        values = v_cache[layer, b, :start[b] + t + 1, kv].astype(q.dtype).astype(np.float32)
+        for g in range(q.shape[3]):
+            s = keys @ q[b, t, kv, g].astype(np.float32) * np.float32(scale)
+            p = np.asarray(jax.nn.softmax(s)).astype(q.dtype).astype(np.float32)
+            out[b, t, kv, g] = (p @ values).astype(q.dtype)
+    return [out, k_cache, v_cache]
+
+
 UNARY = {
     "abs": jnp.abs, "cos": jnp.cos, "exp": jnp.exp, "expm1": jnp.expm1, "floor": jnp.floor,
     "is_finite": jnp.isfinite, "log": jnp.log, "log1p": jnp.log1p, "logistic": jax.nn.sigmoid,
@@ -182,6 +199,8 @@ def apply(node, args):
         return attention(node, *args)
     if op == "attention_grad":
         return [x.astype(np.float32) for x in attention_grad(node, *args)]
+    if op == "cached_attention":
+        return cached_attention(node, *(np.asarray(a) for a in args))
     if op == "broadcast_in_dim":
         shape = [1] * len(attrs["dims"])
         for size, dim in zip(args[0].shape, attrs["broadcast_dimensions"]):

@@ -16,6 +16,7 @@
 #include "meshwright/graph/live_nodes.h"
 #include "meshwright/graph_testing/evaluator_ops.h"
 #include "meshwright/ops/attention.h"
+#include "meshwright/ops/cached_attention.h"
 #include "meshwright/ops/collective.h"
 #include "meshwright/ops/scan.h"
 
@@ -60,7 +61,12 @@ bool IsIdentity(std::string_view op) {
 
 bool HasRegion(std::string_view op) { return op == "remat" || op == "scan"; }
 // Evaluated as the graph of other ops that stands for it.
-bool IsPlain(std::string_view op) { return op == "attention" || op == "attention_grad"; }
+using Plain = std::unique_ptr<Graph> (*)(const Node&);
+Plain PlainOf(std::string_view op) {
+  if (op == "attention") return ops::PlainAttention;
+  if (op == "attention_grad") return ops::PlainAttentionGrad;
+  return op == "cached_attention" ? ops::PlainCachedAttention : nullptr;
+}
 
 class Evaluator {
  public:
@@ -118,11 +124,9 @@ class Evaluator {
       return OnGroups(node, collective->second, *operands[0]);
     }
     if (op == "scan") return Scan(node, operands);
-    if (IsPlain(op)) {
+    if (const Plain plain = PlainOf(op)) {
       std::unique_ptr<Graph>& graph = plain_[&node];
-      if (graph == nullptr) {
-        graph = op == "attention" ? ops::PlainAttention(node) : ops::PlainAttentionGrad(node);
-      }
+      if (graph == nullptr) graph = plain(node);
       std::vector<DeviceTensors> arguments;
       for (const DeviceTensors* operand : operands) arguments.push_back(*operand);
       return Run(*graph, arguments);
@@ -342,7 +346,7 @@ absl::StatusOr<std::vector<HostTensor>> EvaluateGraph(const Graph& graph,
 
 bool HasEvaluation(std::string_view op) {
   return LocalTable().contains(op) || CollectiveTable().contains(op) || IsIdentity(op) ||
-         HasRegion(op) || IsPlain(op);
+         HasRegion(op) || PlainOf(op) != nullptr;
 }
 
 ExactTensor ToExact(const HostTensor& tensor) {

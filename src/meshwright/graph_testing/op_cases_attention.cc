@@ -1,6 +1,7 @@
 #include "meshwright/graph_testing/op_cases.h"
 #include "meshwright/ops/attention.h"
 #include "meshwright/ops/attention_grad.h"
+#include "meshwright/ops/cached_attention.h"
 
 namespace mw {
 namespace {
@@ -26,6 +27,24 @@ OpCase Forward(std::string name, DType dtype, std::string residual_name) {
                        {.scale = 0.5, .precision = "highest", .residual_name = residual_name});
     return Values{result.out, result.log_sum_exp};
   };
+  return c;
+}
+
+// Two new tokens of rows that have none or one, in caches of five slots and two layers.
+OpCase Cached(std::string name, DType dtype) {
+  OpCase c;
+  c.op = "cached_attention";
+  c.name = std::move(name);
+  const TensorType key(dtype, {2, 2, 2, 4}), cache(dtype, {2, 2, 5, 2, 4});
+  c.inputs = {TensorType(dtype, {2, 2, 2, 3, 4}), key, key, cache, cache,
+              TensorType(DType::kS32, {}), TensorType(DType::kS32, {2})};
+  c.low = 0;  // layers and tokens in the cache are 0 or 1
+  c.build = [](Graph&, const Values& in) {
+    const ops::CachedAttentionResult result = ops::CachedAttention(
+        {in[0], in[1], in[2], in[3], in[4], in[5], in[6]}, 0.5, "highest");
+    return Values{result.out_BTKGH, result.k_cache_LBSKH, result.v_cache_LBSKH};
+  };
+  c.check_gradient = false;
   return c;
 }
 
@@ -62,6 +81,18 @@ std::vector<OpCase> AttentionCases() {
     ops::AttentionGrad({q, k, k, segments, row, row, q}, 1, "default");
   };
   cases.push_back(std::move(gradient));
+
+  cases.push_back(Cached("f32", DType::kF32));
+  cases.back().rejected = [](Graph& g) {
+    const Value q = g.AddParameter(TensorType(DType::kF32, {2, 2, 2, 3, 4}), "q");
+    const Value k = g.AddParameter(TensorType(DType::kF32, {2, 2, 2, 4}), "k");
+    // One slot for two tokens.
+    const Value cache = g.AddParameter(TensorType(DType::kF32, {2, 2, 1, 2, 4}), "cache");
+    const Value layer = g.AddParameter(TensorType(DType::kS32, {}), "layer");
+    const Value start = g.AddParameter(TensorType(DType::kS32, {2}), "start");
+    ops::CachedAttention({q, k, k, cache, cache, layer, start}, 1, "default");
+  };
+  cases.push_back(Cached("bf16", DType::kBF16));
   return cases;
 }
 

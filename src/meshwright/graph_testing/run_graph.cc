@@ -8,6 +8,7 @@
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/compile/lower.h"
+#include "meshwright/kernels/registry.h"
 #include "meshwright/runtime/buffer.h"
 #include "meshwright/runtime/executable.h"
 #include "meshwright/runtime/plugin.h"
@@ -22,6 +23,7 @@ absl::StatusOr<std::shared_ptr<runtime::Client>> TestClient(const std::string& p
   if (auto found = clients->find(plugin); found != clients->end()) return found->second;
   MW_ASSIGN_OR_RETURN(const runtime::Plugin* loaded, runtime::Plugin::Load(plugin));
   MW_ASSIGN_OR_RETURN(std::shared_ptr<runtime::Client> client, runtime::Client::Create(loaded));
+  if (client->platform_name() == "cpu") MW_RETURN_IF_ERROR(kernels::RegisterCpuKernels(loaded));
   (*clients)[plugin] = client;
   return client;
 }
@@ -87,7 +89,8 @@ absl::StatusOr<std::vector<HostTensor>> RunGraph(const graph::Graph& graph,
                       graph.parameter_infos()[i].name, wanted.ToString()));
     }
   }
-  return RunText(compile::LowerToStableHlo(graph, "test"), inputs, options);
+  const ops::Target target{.platform = options.kernels ? "cpu" : "", .kernels = options.kernels};
+  return RunText(compile::LowerToStableHlo(graph, "test", 1, target), inputs, options);
 }
 
 }  // namespace mw

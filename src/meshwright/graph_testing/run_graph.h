@@ -16,6 +16,8 @@ namespace mw {
 struct RunOptions {
   // A name that runtime::Plugin::Load knows.
   std::string plugin = "cpu";
+  // RunGraph: whether ops call the kernels for CPUs.
+  bool kernels = false;
 };
 
 // The process's client of a plugin; created on the first call.

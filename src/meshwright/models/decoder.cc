@@ -233,7 +233,6 @@ DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs
   const Value index = ops::Iota(graph, DType::kS32, {rows, tokens}, 1);
   const Value positions = ops::Add(ops::BroadcastInDim(inputs.start, {rows, tokens}, {0}), index);
   const nn::RotaryTables rotary = nn::MakeRotaryTables(positions, c.rope, c.head_dim);
-  const Value mask = nn::CacheMask(inputs.start, tokens, slots);
   Value x = EmbedTokens(params, inputs.tokens, options);
 
   // The whole cache is carried and updated in place, rather than sliced per layer and
@@ -241,11 +240,11 @@ DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs
   const auto step = [&](const ParamMap& layer, Value layer_index, Value layer_x, KvCache& kv) {
     Attend attend;
     attend.run = [&](Value q, Value k, Value v) {
-      kv.k = nn::UpdateCache(kv.k, layer_index, k, inputs.start);
-      kv.v = nn::UpdateCache(kv.v, layer_index, v, inputs.start);
-      return nn::Attention(q, ops::Convert(nn::CacheLayer(kv.k, layer_index), q.dtype()),
-                           ops::Convert(nn::CacheLayer(kv.v, layer_index), q.dtype()), mask,
-                           compute);
+      nn::CachedKeys cached{kv.k, kv.v};
+      const Value out =
+          nn::CachedAttention(q, k, v, layer_index, inputs.start, compute, &cached);
+      kv = {cached.k, cached.v};
+      return out;
     };
     return DecoderLayer(c, layer, layer_x, rotary, attend, compute);
   };

@@ -23,6 +23,8 @@ struct ModelOptions {
   // Of packed rows, see nn/attention.h: "plain", or "flash" for the op that is a kernel on
   // TPUs. "auto" is for whoever knows the device to decide; a model takes it as plain.
   std::string attention = "auto";
+  // Whether programs call Meshwright's own kernels; whoever builds one has the target say so.
+  bool kernels = true;
 
   // Adapters of the layers' projections, trained in place of the model.
   LoraOptions lora = {};

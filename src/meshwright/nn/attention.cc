@@ -10,20 +10,18 @@
 #include "meshwright/ops/and.h"
 #include "meshwright/ops/attention.h"
 #include "meshwright/ops/broadcast_in_dim.h"
+#include "meshwright/ops/cached_attention.h"
 #include "meshwright/ops/compare.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/div.h"
 #include "meshwright/ops/dot_general.h"
-#include "meshwright/ops/dynamic_slice.h"
-#include "meshwright/ops/dynamic_update_slice.h"
 #include "meshwright/ops/exp.h"
 #include "meshwright/ops/iota.h"
 #include "meshwright/ops/mul.h"
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/reshape.h"
 #include "meshwright/ops/select.h"
-#include "meshwright/ops/slice.h"
 #include "meshwright/ops/stop_gradient.h"
 #include "meshwright/ops/sub.h"
 #include "meshwright/ops/transpose.h"
@@ -31,6 +29,25 @@
 namespace mw::nn {
 
 using graph::Value;
+
+namespace {
+
+// [B, T, K, G, H] of queries [B, T, N, H] that attend to keys [B, T, K, H].
+Dims GroupedHeads(Value q_BTNH, Value k_BTKH) {
+  if (q_BTNH.rank() != 4 || k_BTKH.rank() != 4 || k_BTKH.dim(2) == 0 ||
+      q_BTNH.dim(2) % k_BTKH.dim(2) != 0) {
+    throw GraphError(
+        absl::StatusCode::kInvalidArgument, "attention",
+        fmt::format("q {} and k {} do not fit; they must be [B,T,N,H] and [B,T,K,H] with N a "
+                    "multiple of K",
+                    q_BTNH.type().ToString(), k_BTKH.type().ToString()),
+        q_BTNH.graph().scope());
+  }
+  return {q_BTNH.dim(0), q_BTNH.dim(1), k_BTKH.dim(2), q_BTNH.dim(2) / k_BTKH.dim(2),
+          q_BTNH.dim(3)};
+}
+
+}  // namespace
 
 Value CausalSegmentMask(Value segment_ids_BT) {
   graph::Graph& graph = segment_ids_BT.graph();
@@ -42,14 +59,6 @@ Value CausalSegmentMask(Value segment_ids_BT) {
   const Value earlier = ops::LessEqual(ops::Iota(graph, DType::kS32, dims, 2),
                                        ops::Iota(graph, DType::kS32, dims, 1));
   return ops::And(same, earlier);
-}
-
-Value CacheMask(Value start_B, int64_t num_tokens, int64_t num_slots) {
-  graph::Graph& graph = start_B.graph();
-  const Dims dims = {start_B.dim(0), num_tokens, num_slots};
-  const Value slot =
-      ops::Add(ops::BroadcastInDim(start_B, dims, {0}), ops::Iota(graph, start_B.dtype(), dims, 1));
-  return ops::LessEqual(ops::Iota(graph, start_B.dtype(), dims, 2), slot);
 }
 
 Value Attention(Value q_BTNH, Value k_BSKH, Value v_BSKH, Value mask_BTS,
@@ -96,18 +105,7 @@ Value Attention(Value q_BTNH, Value k_BSKH, Value v_BSKH, Value mask_BTS,
 
 Value FlashAttention(Value q_BTNH, Value k_BTKH, Value v_BTKH, Value segment_ids_BT,
                      const ComputeOptions& options, const std::string& residual_name) {
-  const bool ranks = q_BTNH.rank() == 4 && k_BTKH.rank() == 4 && k_BTKH.dims() == v_BTKH.dims();
-  if (!ranks || k_BTKH.dim(2) == 0 || q_BTNH.dim(2) % k_BTKH.dim(2) != 0) {
-    throw GraphError(
-        absl::StatusCode::kInvalidArgument, "attention",
-        fmt::format("q {}, k {}, v {} do not fit; they must be [B,T,N,H], [B,T,K,H], "
-                    "[B,T,K,H] with N a multiple of K",
-                    q_BTNH.type().ToString(), k_BTKH.type().ToString(), v_BTKH.type().ToString()),
-        q_BTNH.graph().scope());
-  }
-  const int64_t kv_heads = k_BTKH.dim(2);
-  const Dims grouped = {q_BTNH.dim(0), q_BTNH.dim(1), kv_heads, q_BTNH.dim(2) / kv_heads,
-                        q_BTNH.dim(3)};
+  const Dims grouped = GroupedHeads(q_BTNH, k_BTKH);
   ops::AttentionOptions attention;
   attention.scale = 1.0 / std::sqrt(static_cast<double>(q_BTNH.dim(3)));
   attention.precision = options.matmul_precision;
@@ -120,25 +118,15 @@ Value FlashAttention(Value q_BTNH, Value k_BTKH, Value v_BTKH, Value segment_ids
   return ops::Reshape(ops::Transpose(out_BKGTH, {0, 3, 1, 2, 4}), q_BTNH.dims());
 }
 
-Value UpdateCache(Value cache_LBSKH, Value layer, Value update_BTKH, Value start_B) {
-  const Value update = ops::Convert(update_BTKH, cache_LBSKH.dtype());
-  const Value zero = ops::FullLike(layer, 0);
-  Value cache = cache_LBSKH;
-  for (int64_t row = 0; row < update.dim(0); ++row) {
-    const Value block = ops::Reshape(ops::SliceInDim(update, 0, row, row + 1),
-                                     {1, 1, update.dim(1), update.dim(2), update.dim(3)});
-    const Value start =
-        ops::Convert(ops::Reshape(ops::SliceInDim(start_B, 0, row, row + 1), {}), layer.dtype());
-    const Value index = ops::FullLike(layer, static_cast<double>(row));
-    cache = ops::DynamicUpdateSlice(cache, block, {layer, index, start, zero, zero});
-  }
-  return cache;
-}
-
-Value CacheLayer(Value cache_LBSKH, Value layer) {
-  const Dims& dims = cache_LBSKH.dims();
-  return ops::Reshape(ops::DynamicSliceInDim(cache_LBSKH, layer, 1, 0),
-                      {dims[1], dims[2], dims[3], dims[4]});
+Value CachedAttention(Value q_BTNH, Value k_BTKH, Value v_BTKH, Value layer, Value start_B,
+                      const ComputeOptions& options, CachedKeys* cache) {
+  const Value q_BTKGH = ops::Reshape(q_BTNH, GroupedHeads(q_BTNH, k_BTKH));
+  const ops::CachedAttentionResult result =
+      ops::CachedAttention({q_BTKGH, k_BTKH, v_BTKH, cache->k, cache->v, layer, start_B},
+                           1.0 / std::sqrt(static_cast<double>(q_BTNH.dim(3))),
+                           options.matmul_precision);
+  *cache = {result.k_cache_LBSKH, result.v_cache_LBSKH};
+  return ops::Reshape(result.out_BTKGH, q_BTNH.dims());
 }
 
 }  // namespace mw::nn

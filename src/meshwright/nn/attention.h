@@ -20,14 +20,6 @@ namespace mw::nn {
 // Shapes (global): segment_ids_BT integers; returns pred [B, T, T].
 graph::Value CausalSegmentMask(graph::Value segment_ids_BT);
 
-// Who may see whom in a cache of S slots, when T new tokens of row b stand in the
-// slots start[b], start[b] + 1, …
-//
-//   mask[b, i, s] = s <= start[b] + i
-//
-// Shapes (global): start_B s32; returns pred [B, T, S].
-graph::Value CacheMask(graph::Value start_B, int64_t num_tokens, int64_t num_slots);
-
 // Grouped-query attention: query head n attends with key-value head n / (N/K),
 // which is never repeated in memory.
 //
@@ -58,19 +50,20 @@ graph::Value FlashAttention(graph::Value q_BTNH, graph::Value k_BTKH, graph::Val
                             graph::Value segment_ids_BT, const ComputeOptions& options,
                             const std::string& residual_name);
 
-// Writes new keys or values of layer `layer` into a stacked cache: those of row b
-// into the slots start[b] … start[b] + T - 1.
-//
-// Shapes (global): cache_LBSKH; layer s32 scalar; update_BTKH (cast to the cache's
-// dtype); start_B s32; returns the cache's type.
-// Cost: in place where the cache has no other use; one small update per row.
-// REQUIRES: start[b] + T <= S; a start beyond that is moved down to fit, over slots
-// that are in use.
-graph::Value UpdateCache(graph::Value cache_LBSKH, graph::Value layer, graph::Value update_BTKH,
-                         graph::Value start_B);
+// Keys and values of what has been decoded, of all layers: [L, B, S, K, H].
+struct CachedKeys {
+  graph::Value k, v;
+};
 
-// Layer `layer` of a stacked cache: [B, S, K, H].
-graph::Value CacheLayer(graph::Value cache_LBSKH, graph::Value layer);
+// What generation does in a layer, as the one op of ops/cached_attention.h: the keys and values of
+// new tokens go into the slots of `cache` from start[b] on, which the tokens attend to.
+//
+// Shapes (global): q_BTNH; k_BTKH, v_BTKH of q's dtype; layer s32 scalar; start_B s32; returns
+// [B, T, N, H] of q's dtype and makes `cache` the new one.
+// REQUIRES, Precision, Cost, Errors: as there.
+graph::Value CachedAttention(graph::Value q_BTNH, graph::Value k_BTKH, graph::Value v_BTKH,
+                             graph::Value layer, graph::Value start_B,
+                             const ComputeOptions& options, CachedKeys* cache);
 
 }  // namespace mw::nn
 

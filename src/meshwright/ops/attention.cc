@@ -114,7 +114,9 @@ class Def final : public OpDef {
 
   void Lower(LowerContext& ctx) const override {
     std::vector<std::string> results;
-    if (HasAttentionKernel(ctx)) {
+    if (HasCpuAttentionKernel(ctx)) {
+      results = CallCpuAttentionKernel(ctx, "meshwright.attention");
+    } else if (HasAttentionKernel(ctx)) {
       const mosaic::FlashAttention attention = FlashAttentionOf(ctx.node());
       results = CallAttentionKernel(
           ctx, mosaic::FlashForward(attention, mosaic::BlocksOf(attention)), ctx.node().types());

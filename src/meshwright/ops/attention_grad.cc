@@ -56,6 +56,12 @@ class Def final : public OpDef {
   void Vjp(VjpContext&) const override {}
 
   void Lower(LowerContext& ctx) const override {
+    if (HasCpuAttentionKernel(ctx)) {
+      const std::vector<std::string> results =
+          CallCpuAttentionKernel(ctx, "meshwright.attention_grad");
+      for (int i = 0; i < 3; ++i) ctx.Set(i, results[i]);
+      return;
+    }
     if (!HasAttentionKernel(ctx)) {
       std::vector<std::string> operands;
       for (int i = 0; i < 7; ++i) operands.push_back(ctx.operand(i));

@@ -1,7 +1,8 @@
 #include "meshwright/ops/attention_kernel.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "meshwright/ops/cpu_kernel.h"
 
 namespace mw::ops {
 
@@ -27,6 +28,35 @@ bool HasAttentionKernel(LowerContext& ctx) {
   return true;
 }
 
+bool HasCpuAttentionKernel(LowerContext& ctx) {
+  const DType dtype = ctx.node().operand(0).dtype();
+  return HasCpuKernels(ctx.target()) && (dtype == DType::kF32 || dtype == DType::kBF16);
+}
+
+std::vector<std::string> CallCpuAttentionKernel(LowerContext& ctx, const std::string& name) {
+  // In memory [B,T,K,G,H] and [B,T,K,H], as projections give them; sums as they are.
+  const auto buffer = [](const TensorType& type) {
+    KernelBuffer buffer{type};
+    if (type.rank() == 5) buffer.minor_to_major = {4, 2, 1, 3, 0};
+    return buffer;
+  };
+  const auto of_keys = [](const TensorType& type) { return KernelBuffer{type, {3, 1, 2, 0}}; };
+  const Node& node = ctx.node();
+  const bool gradient = node.num_operands() > 4;
+  std::vector<KernelBuffer> operands, results;
+  for (int i = 0; i < node.num_operands(); ++i) {
+    const TensorType& type = node.operand(i).type();
+    operands.push_back(i == 1 || i == 2 ? of_keys(type) : buffer(type));
+  }
+  for (size_t i = 0; i < node.types().size(); ++i) {
+    results.push_back(gradient && i > 0 ? of_keys(node.types()[i]) : buffer(node.types()[i]));
+  }
+  const double scale = node.attrs().Get<double>("scale");
+  return CallCpuKernel(
+      ctx, name, operands, results,
+      {{"scale", fmt::format("{} : f64", stablehlo::ScalarLiteral(DType::kF64, scale))}});
+}
+
 std::vector<std::string> CallAttentionKernel(LowerContext& ctx, const mosaic::FlashKernel& kernel,
                                              const std::vector<TensorType>& types) {
   const Node& node = ctx.node();
@@ -45,25 +75,18 @@ std::vector<std::string> CallAttentionKernel(LowerContext& ctx, const mosaic::Fl
   }
   const std::string config = mosaic::BackendConfig(
       kernel.module, ctx.target().declare_kernel_costs ? &kernel.cost : nullptr, kernel.vmem_bytes);
-  const std::string attributes = fmt::format(
-      "<{{backend_config = {}, call_target_name = \"tpu_custom_call\", has_side_effect = false, "
-      "operand_layouts = {}, result_layouts = {}}}>",
-      stablehlo::StringLiteral(config), stablehlo::RowMajorLayouts(operand_types),
-      stablehlo::RowMajorLayouts(types));
-  const std::string name = ctx.writer().NewName();
   // The compiler's name for the call, after where the op stands if that is said.
   const std::string around = ctx.writer().location();
   ctx.writer().set_location(around.empty() ? kernel.name
                                            : fmt::format("{}/{}", around, kernel.name));
-  ctx.writer().Line(
-      fmt::format("{}{} = \"stablehlo.custom_call\"({}) {} : {} -> {}", name,
-                  types.size() == 1 ? "" : fmt::format(":{}", types.size()), fmt::join(names, ", "),
-                  attributes, stablehlo::TypeList(operand_types),
-                  types.size() == 1 ? stablehlo::TypeText(types[0]) : stablehlo::TypeList(types)));
+  std::vector<std::string> results = stablehlo::CustomCall(
+      &ctx.writer(),
+      {.target = "tpu_custom_call",
+       .operands = names,
+       .operand_types = operand_types,
+       .result_types = types,
+       .attributes = fmt::format("backend_config = {}", stablehlo::StringLiteral(config))});
   ctx.writer().set_location(around);
-  if (types.size() == 1) return {name};
-  std::vector<std::string> results;
-  for (size_t i = 0; i < types.size(); ++i) results.push_back(fmt::format("{}#{}", name, i));
   return results;
 }
 

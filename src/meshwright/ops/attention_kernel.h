@@ -1,4 +1,4 @@
-// How attention and attention_grad call their kernels on TPUs.
+// How attention and attention_grad call their kernels, on TPUs (mosaic/) and CPUs (kernels/).
 #ifndef MESHWRIGHT_OPS_ATTENTION_KERNEL_H_
 #define MESHWRIGHT_OPS_ATTENTION_KERNEL_H_
 
@@ -10,7 +10,13 @@
 
 namespace mw::ops {
 
-// Whether `ctx` lowers for what has the kernels. Fails, with a sentence, where it does and
+// Whether `ctx` lowers for a CPU with kernels, and they take the node's dtype.
+bool HasCpuAttentionKernel(LowerContext& ctx);
+
+// Calls the kernel `name` for CPUs on all operands of the node; returns the names of its results.
+std::vector<std::string> CallCpuAttentionKernel(LowerContext& ctx, const std::string& name);
+
+// Whether `ctx` lowers for TPUs, which have the kernels. Fails, with a sentence, where it does and
 // they do not take the node's sizes.
 bool HasAttentionKernel(LowerContext& ctx);
 

@@ -128,34 +128,17 @@ class Def final : public OpDef {
                                    std::visit(ConfigText(), value)));
     }
     const int num_results = node.num_results();
-    std::vector<std::string> aliases;
-    const std::vector<int64_t>& aliased = node.attrs().Ints("output_operand_aliases");
-    for (size_t i = 0; i < aliased.size(); ++i) {
-      if (aliased[i] < 0) continue;
-      aliases.push_back(fmt::format(
-          "#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
-          "operand_tuple_indices = []>",
-          num_results == 1 ? "" : fmt::format("{}", i), aliased[i]));
-    }
-    const std::string attributes = fmt::format(
-        "<{{api_version = 4 : i32, backend_config = {{{}}}, call_target_name = {}, "
-        "has_side_effect = false, operand_layouts = {}, {}result_layouts = {}}}>",
-        fmt::join(config, ", "), stablehlo::StringLiteral(node.attrs().String("target")),
-        stablehlo::RowMajorLayouts(types),
-        aliases.empty() ? ""
-                        : fmt::format("output_operand_aliases = [{}], ", fmt::join(aliases, ", ")),
-        stablehlo::RowMajorLayouts(node.types()));
-    const std::string call =
-        fmt::format("\"stablehlo.custom_call\"({}) {} : {} -> ", fmt::join(names, ", "), attributes,
-                    stablehlo::TypeList(types));
-    if (num_results == 1) {
-      ctx.Set(0, ctx.writer().Assign(call + stablehlo::TypeText(node.types()[0])));
-      return;
-    }
-    const std::string name = ctx.writer().NewName();
-    ctx.writer().Line(
-        fmt::format("{}:{} = {}{}", name, num_results, call, stablehlo::TypeList(node.types())));
-    for (int i = 0; i < num_results; ++i) ctx.Set(i, fmt::format("{}#{}", name, i));
+    const std::vector<int64_t>& aliases = node.attrs().Ints("output_operand_aliases");
+    const std::vector<std::string> results =
+        stablehlo::CustomCall(&ctx.writer(), {.target = node.attrs().String("target"),
+                                              .operands = names,
+                                              .operand_types = types,
+                                              .result_types = node.types(),
+                                              .attributes = fmt::format(
+                                                  "api_version = 4 : i32, backend_config = {{{}}}",
+                                                  fmt::join(config, ", ")),
+                                              .aliases = {aliases.begin(), aliases.end()}});
+    for (int i = 0; i < num_results; ++i) ctx.Set(i, results[i]);
   }
 
  private:

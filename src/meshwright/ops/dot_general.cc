@@ -6,6 +6,7 @@
 
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/elementwise.h"
+#include "meshwright/ops/matmul_kernel.h"
 #include "meshwright/ops/transpose.h"
 
 namespace mw::ops {
@@ -109,6 +110,7 @@ class Def final : public OpDef {
     const TensorType& rhs = node.operand(1).type();
     const TensorType& out = node.types()[0];
     DotDims d = DimsOf(node);
+    if (const auto product = CallMatmulKernel(ctx, d)) return ctx.Set(0, *product);
     TensorType flat_lhs(lhs.dtype, lhs.dims), flat_rhs(rhs.dtype, rhs.dims);
     TensorType flat_out(out.dtype, out.dims);
     if (d.lhs_batch.empty()) MergeDims(&d, &flat_lhs.dims, &flat_rhs.dims, &flat_out.dims);

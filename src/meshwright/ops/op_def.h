@@ -146,10 +146,13 @@ class VjpForwardContext {
 
 // What a program is lowered for.
 struct Target {
-  // PJRT's name of the platform: "tpu" has kernels; anything else gets StableHLO only.
+  // PJRT's name of the platform: "cpu" and "tpu" have kernels; anything else gets StableHLO only.
   std::string platform = {};
   // PJRT's name of the kind of device, "TPU7x"; "" is any.
   std::string device_kind = {};
+  // Whether ops call Meshwright's own kernels where the platform has some. Callers that say "cpu"
+  // register them with the plugin (kernels/registry.h).
+  bool kernels = true;
   // Whether kernels tell the compiler's scheduler what they cost. Without, it takes each
   // for one cycle, as it does kernels of engines that declare nothing.
   bool declare_kernel_costs = true;

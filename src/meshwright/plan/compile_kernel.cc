@@ -22,6 +22,7 @@
 #include "meshwright/io/checksum.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/plan/cuda_tools.h"
+#include "meshwright/kernels/registry.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/executable_cache.h"
 #include "meshwright/runtime/topology.h"
@@ -128,6 +129,7 @@ absl::StatusOr<KernelPlan> Compile(const KernelRequest& request, const std::stri
     runtime::ClientOptions client_options;
     client_options.num_devices = static_cast<int>(request.target.num_devices);
     MW_ASSIGN_OR_RETURN(client, runtime::Client::Create(plugin, client_options));
+    MW_RETURN_IF_ERROR(kernels::RegisterCpuKernels(plugin));
     auto compiled = client->Compile(request.stablehlo, options);
     status = compiled.status();
     if (compiled.ok()) loaded.emplace(*std::move(compiled));

@@ -178,6 +178,7 @@ absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::Tra
   located.engine.target.platform = target.plugin;
   located.engine.target.device_kind = target.device_kind;
   located.engine.target.declare_kernel_costs = options.declare_kernel_costs;
+  located.engine.target.kernels = config.engine.model.kernels;
   MW_ASSIGN_OR_RETURN(step.kernels,
                       BuildKernels(model, located, options.entry, options.without_first));
   MW_ASSIGN_OR_RETURN(step.params, train::StepParams::Create(model, config.engine));

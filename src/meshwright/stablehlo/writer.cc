@@ -10,6 +10,25 @@
 #include "meshwright/base/check.h"
 
 namespace mw::stablehlo {
+namespace {
+
+// "[dense<[1, 0]> : tensor<2xindex>, …]". Without layouts the compiler may choose others than
+// row-major.
+std::string Layouts(const std::vector<TensorType>& types,
+                    const std::vector<std::vector<int64_t>>& orders) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < types.size(); ++i) {
+    std::vector<int64_t> order = i < orders.size() ? orders[i] : std::vector<int64_t>();
+    if (order.empty()) {
+      for (int64_t d = types[i].rank() - 1; d >= 0; --d) order.push_back(d);
+    }
+    parts.push_back(fmt::format("dense<{}> : tensor<{}xindex>", order.empty() ? "" : IntList(order),
+                                order.size()));
+  }
+  return fmt::format("[{}]", fmt::join(parts, ", "));
+}
+
+}  // namespace
 
 std::string_view ElementTypeText(DType dtype) {
   switch (dtype) {
@@ -77,17 +96,6 @@ std::string StringLiteral(std::string_view text) {
   return out + "\"";
 }
 
-std::string RowMajorLayouts(const std::vector<TensorType>& types) {
-  std::vector<std::string> parts;
-  for (const TensorType& type : types) {
-    std::vector<int64_t> order;
-    for (int64_t d = type.rank() - 1; d >= 0; --d) order.push_back(d);
-    parts.push_back(fmt::format("dense<{}> : tensor<{}xindex>", order.empty() ? "" : IntList(order),
-                                order.size()));
-  }
-  return fmt::format("[{}]", fmt::join(parts, ", "));
-}
-
 std::string ScalarLiteral(DType dtype, double value) {
   if (dtype == DType::kPred) return value != 0 ? "true" : "false";
   if (!IsFloat(dtype)) {
@@ -138,6 +146,35 @@ std::string Writer::Assign(std::string_view text) {
 std::string Writer::Splat(DType dtype, const Dims& dims, double value) {
   return Assign(fmt::format("stablehlo.constant dense<{}> : {}", ScalarLiteral(dtype, value),
                             TypeText(dtype, dims)));
+}
+
+std::vector<std::string> CustomCall(Writer* writer, const CustomCallText& call) {
+  const bool single = call.result_types.size() == 1;
+  std::vector<std::string> aliases;
+  for (size_t i = 0; i < call.aliases.size(); ++i) {
+    if (call.aliases[i] < 0) continue;
+    aliases.push_back(fmt::format(
+        "#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
+        "operand_tuple_indices = []>",
+        single ? "" : fmt::format("{}", i), call.aliases[i]));
+  }
+  const std::string aliased =
+      aliases.empty() ? "" : fmt::format(", output_operand_aliases = [{}]", fmt::join(aliases, ", "));
+  const std::string name = writer->NewName();
+  writer->Line(fmt::format(
+      "{}{} = \"stablehlo.custom_call\"({}) <{{{}{}, call_target_name = {}, has_side_effect = "
+      "false, operand_layouts = {}, result_layouts = {}}}> : {} -> {}",
+      name, single ? "" : fmt::format(":{}", call.result_types.size()),
+      fmt::join(call.operands, ", "), call.attributes, aliased, StringLiteral(call.target),
+      Layouts(call.operand_types, call.operand_orders),
+      Layouts(call.result_types, call.result_orders), TypeList(call.operand_types),
+      single ? TypeText(call.result_types[0]) : TypeList(call.result_types)));
+  if (single) return {name};
+  std::vector<std::string> results;
+  for (size_t i = 0; i < call.result_types.size(); ++i) {
+    results.push_back(fmt::format("{}#{}", name, i));
+  }
+  return results;
 }
 
 }  // namespace mw::stablehlo

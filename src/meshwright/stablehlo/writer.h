@@ -26,10 +26,6 @@ std::string IntList(const std::vector<int64_t>& values);
 
 // A string literal: bytes outside printable ASCII in hex.
 std::string StringLiteral(std::string_view text);
-// "[dense<[1, 0]> : tensor<2xindex>, …]", the layouts of a custom call's operands or results.
-// Without layouts the compiler may choose others than row-major for its buffers.
-std::string RowMajorLayouts(const std::vector<TensorType>& types);
-
 // A scalar literal for `dense<…>`: exact for every value (hex bits for floats
 // that are not small integers, NaN and infinities included).
 std::string ScalarLiteral(DType dtype, double value);
@@ -67,6 +63,24 @@ class Writer {
   int next_name_ = 0;
   int last_channel_ = 0;
 };
+
+// A call of `target` without side effects.
+struct CustomCallText {
+  std::string target;
+  std::vector<std::string> operands;
+  std::vector<TensorType> operand_types;
+  std::vector<TensorType> result_types;
+  // "backend_config = …, api_version = 4 : i32".
+  std::string attributes;
+  // Each buffer's dims from the fastest to the slowest in memory; row-major where there is none.
+  std::vector<std::vector<int64_t>> operand_orders = {};
+  std::vector<std::vector<int64_t>> result_orders = {};
+  // The operand whose buffer each result takes over, or -1; empty where none does.
+  std::vector<int> aliases = {};
+};
+
+// Appends it and returns the names of its results.
+std::vector<std::string> CustomCall(Writer* writer, const CustomCallText& call);
 
 }  // namespace mw::stablehlo
 

@@ -87,7 +87,8 @@ class InspectForwardCommand : public Command {
     const data::Batch& batch = file.batch;
     MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     train::EngineOptions engine = context.config.engine;
-    train::SetDevices(*session.client, &engine.target);
+    engine.target.kernels = engine.model.kernels;
+    MW_RETURN_IF_ERROR(train::SetDevices(*session.client, &engine.target));
     MW_ASSIGN_OR_RETURN(const train::AttentionChoice attention,
                         train::ChooseAttention(model.config, engine, batch.tokens.dims()[1]));
     options.attention = attention.name();

@@ -151,9 +151,10 @@ class InspectProgramCommand : public Command {
     MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device,
                         runtime::ParseDeviceSpec(context.flags.device));
     config.engine.target.platform = device.plugin;
+    config.engine.target.kernels = config.engine.model.kernels;
     if (device.plugin.ends_with(".so")) {
       MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
-      train::SetDevices(*session.client, &config.engine.target);
+      MW_RETURN_IF_ERROR(train::SetDevices(*session.client, &config.engine.target));
     }
     MW_ASSIGN_OR_RETURN(config.engine.target.declare_kernel_costs, ParseKernelCosts(kernel_costs_));
     MW_RETURN_IF_ERROR(train::CheckTargetLength(model.config, config.data.max_target_length));

@@ -14,10 +14,12 @@ namespace {
 // Why there is no kernel, or nullopt.
 std::optional<std::string> WhyPlain(const models::ModelConfig& model, const EngineOptions& options,
                                     int64_t num_tokens) {
-  if (options.target.platform != "tpu") {
-    return fmt::format("the kernel is for TPUs, and the device is {}",
-                       options.target.platform.empty() ? "not known" : options.target.platform);
+  const std::string& platform = options.target.platform;
+  if (platform != "tpu" && platform != "cpu") {
+    return fmt::format("there are kernels for CPUs and TPUs, and the device is {}",
+                       platform.empty() ? "not known" : platform);
   }
+  if (!options.model.kernels) return "kernels=false leaves everything to the compiler";
   const compile::PartitionOptions& partition = options.mesh.partition;
   if (partition.automatic) {
     return "shard_mode=auto leaves the partitioning to XLA, which cannot divide a kernel; "
@@ -30,6 +32,7 @@ std::optional<std::string> WhyPlain(const models::ModelConfig& model, const Engi
                          fmt::join(spec.dims[0], ", "));
     }
   }
+  if (platform == "cpu") return std::nullopt;
   mosaic::FlashAttention attention;
   attention.groups = model.num_heads / model.num_kv_heads;
   attention.tokens = num_tokens;

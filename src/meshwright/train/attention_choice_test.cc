@@ -39,8 +39,15 @@ std::string Choice(const EngineOptions& options, int64_t tokens = 256,
 
 TEST(AttentionChoiceTest, AutoIsFlashWhereThereIsAKernel) {
   EXPECT_EQ(Choice(Options("auto", "tpu")), "flash");
-  EXPECT_EQ(Choice(Options("auto", "cpu")), "plain");
+  EXPECT_EQ(Choice(Options("auto", "cpu")), "flash");
+  // Of any size.
+  EXPECT_EQ(Choice(Options("auto", "cpu"), 250), "flash");
   EXPECT_EQ(Choice(Options("auto", "cuda")), "plain");
+  EngineOptions without = Options("auto", "cpu");
+  without.model.kernels = false;
+  EXPECT_EQ(Choice(without), "plain");
+  without.model.attention = "flash";
+  EXPECT_THAT(Choice(without), HasSubstr("kernels=false leaves everything to the compiler"));
   EXPECT_EQ(Choice(Options("plain", "tpu")), "plain");
   EXPECT_EQ(Choice(Options("flash", "tpu")), "flash");
   EXPECT_EQ(Choice(Options("auto", "tpu"), 250),
@@ -52,9 +59,9 @@ TEST(AttentionChoiceTest, AutoIsFlashWhereThereIsAKernel) {
 }
 
 TEST(AttentionChoiceTest, FlashWithoutAKernelSaysWhyAndWhatWorks) {
-  EXPECT_EQ(Choice(Options("flash", "cpu")),
-            "attention=flash: the kernel is for TPUs, and the device is cpu; attention=plain works "
-            "everywhere, auto is flash where it can be");
+  EXPECT_EQ(Choice(Options("flash", "cuda")),
+            "attention=flash: there are kernels for CPUs and TPUs, and the device is cuda; "
+            "attention=plain works everywhere, auto is flash where it can be");
   EXPECT_THAT(Choice(Options("flash", "tpu"), 100),
               HasSubstr("rows have 100 tokens; multiples of 128 have a kernel, such as 128"));
 }
@@ -80,21 +87,27 @@ TEST(AttentionChoiceTest, ProgramsFollowIt) {
     return program.ok() ? program->stablehlo : std::string(program.status().message());
   };
   constexpr const char* kCall = "tpu_custom_call";
+  constexpr const char* kCpuCall = "meshwright.attention";
   constexpr const char* kScores = "384x384";
   const std::string flash = text(Options("auto", "tpu"));
   EXPECT_THAT(flash, HasSubstr(kCall));
   EXPECT_THAT(flash, HasSubstr("cost_estimate"));
   EXPECT_THAT(flash, Not(HasSubstr(kScores)));
-  for (const EngineOptions& options : {Options("auto", "cpu"), Options("plain", "tpu")}) {
+  const std::string on_cpu = text(Options("auto", "cpu"));
+  EXPECT_THAT(on_cpu, HasSubstr(kCpuCall));
+  EXPECT_THAT(on_cpu, Not(HasSubstr(kScores)));
+  for (const EngineOptions& options :
+       {Options("auto", "cuda"), Options("plain", "cpu"), Options("plain", "tpu")}) {
     const std::string plain = text(options);
     EXPECT_THAT(plain, Not(HasSubstr(kCall)));
+    EXPECT_THAT(plain, Not(HasSubstr(kCpuCall)));
     EXPECT_THAT(plain, HasSubstr(kScores));
   }
   EngineOptions silent = Options("auto", "tpu");
   silent.target.declare_kernel_costs = false;
   EXPECT_THAT(text(silent), Not(HasSubstr("cost_estimate")));
   EXPECT_THAT(text(silent), HasSubstr(kCall));
-  EXPECT_THAT(text(Options("flash", "cpu")), HasSubstr("attention=flash: "));
+  EXPECT_THAT(text(Options("flash", "cuda")), HasSubstr("attention=flash: "));
 }
 
 }  // namespace

@@ -162,8 +162,11 @@ std::vector<ConfigField> MakeFields() {
                "what gradients are rounded to before the optimizer; accumulators are f32"),
       MW_FIELD("matmul_precision", engine.model.matmul_precision, "default or highest"),
       MW_FIELD("attention", engine.model.attention,
-               "of packed rows: plain; flash, a TPU kernel that never holds the scores; or auto: "
+               "of packed rows: plain; flash, a kernel that never holds the scores; or auto: "
                "flash where there is a kernel"),
+      MW_FIELD("kernels", engine.model.kernels,
+               "whether programs call Meshwright's own kernels where the device has some "
+               "(docs/kernels.md); false: the compiler's code alone"),
       MW_FIELD(
           "remat_policy", engine.model.remat_policy,
           "none, full, minimal, save_dot_except_mlp or names:a,b: what the backward pass keeps"),
@@ -327,8 +330,9 @@ struct Assign {
   bool may_be_empty;  // of a text whose default is empty
 
   const char* operator()(bool* value) const {
-    if (text != "true" && text != "false") return "true or false";
-    *value = text == "true";
+    const bool on = text == "true" || text == "on";
+    if (!on && text != "false" && text != "off") return "true or false";
+    *value = on;
     return nullptr;
   }
   const char* operator()(int* value) const {

@@ -111,6 +111,7 @@ const std::vector<Toggle>& Toggles() {
       {"grad_dtype", "bf16", kPrograms},
       {"matmul_precision", "highest", kPrograms},
       {"attention", "plain", kElsewhere, {"AttentionChoiceTest"}},
+      {"kernels", "false", kElsewhere, {"AttentionChoiceTest", "MatmulKernelTest"}},
       {"remat_policy", "full", kPrograms},
       {"scan_layers", "false", kPrograms},
       {"lora.rank", "2", kPrograms},

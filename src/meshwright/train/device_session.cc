@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/kernels/registry.h"
 #include "meshwright/ops/op_def.h"
 #include "meshwright/runtime/device_spec.h"
 
@@ -43,9 +44,11 @@ absl::StatusOr<DeviceSession> OpenDeviceSession(const std::string& device, const
   return session;
 }
 
-void SetDevices(const runtime::Client& client, ops::Target* target) {
+absl::Status SetDevices(const runtime::Client& client, ops::Target* target) {
   target->platform = client.platform_name();
   target->device_kind = client.device_kind();
+  if (target->platform == "cpu") return kernels::RegisterCpuKernels(&client.plugin());
+  return absl::OkStatus();
 }
 
 }  // namespace mw::train

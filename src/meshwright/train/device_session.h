@@ -33,8 +33,11 @@ struct DeviceSession {
 absl::StatusOr<DeviceSession> OpenDeviceSession(const std::string& device, const Mesh& mesh,
                                                 const std::function<void(std::string_view)>& note);
 
-// Makes `target` that of programs for `client`'s devices; what is no matter of devices stays.
-void SetDevices(const runtime::Client& client, ops::Target* target);
+// Makes `target` that of programs for `client`'s devices, whose plugin learns of the kernels that
+// they may call; what is no matter of devices stays.
+//
+// Errors: what the plugin reports.
+absl::Status SetDevices(const runtime::Client& client, ops::Target* target);
 
 }  // namespace mw::train
 

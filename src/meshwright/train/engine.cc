@@ -42,7 +42,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateEmpty(
   impl->cache_ = cache;
   impl->model_ = model;
   impl->options_ = options;
-  SetDevices(*impl->client_, &impl->options_.target);
+  impl->options_.target.kernels = options.model.kernels;
+  MW_RETURN_IF_ERROR(SetDevices(*impl->client_, &impl->options_.target));
   MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(*model, options));
   impl->params_ = params.all;
   impl->trained_ = params.trained;

@@ -13,6 +13,8 @@
 
 #include "meshwright/base/float32.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/ops/op_def.h"
+#include "meshwright/train/device_session.h"
 #include "meshwright/train/sampling_graph.h"
 
 namespace mw::train {
@@ -111,7 +113,10 @@ class Sampler::Impl {
         specs_(model->Params(options.model)) {
     const int64_t limit = model->config().max_position;
     max_length_ = options.max_length == 0 ? limit : std::min(options.max_length, limit);
+    target_.kernels = options.model.kernels;
   }
+
+  absl::Status Init() { return SetDevices(*client_, &target_); }
 
   absl::StatusOr<std::vector<Sample>> Generate(Params params,
                                                const std::vector<std::vector<int32_t>>& prompts,
@@ -187,8 +192,8 @@ class Sampler::Impl {
     const GenerationDTypes dtypes{.weights = options_.weight_dtype, .cache = options_.cache_dtype};
     const auto build = [&]() -> absl::StatusOr<compile::Program> {
       if (shape.new_rows > 0) return BuildInsertProgram(*model_, dtypes, shape);
-      if (shape.steps > 0) return BuildDecodeProgram(*model_, options_.model, dtypes, shape);
-      return BuildPrefillProgram(*model_, options_.model, dtypes, shape);
+      if (shape.steps > 0) return BuildDecodeProgram(*model_, options_.model, dtypes, shape, target_);
+      return BuildPrefillProgram(*model_, options_.model, dtypes, shape, target_);
     };
     MW_ASSIGN_OR_RETURN(const compile::Program program, build());
     MW_ASSIGN_OR_RETURN(runtime::LoadedExecutable executable,
@@ -208,6 +213,7 @@ class Sampler::Impl {
   runtime::ExecutableCache* cache_;
   const models::Model* model_;
   SamplerOptions options_;
+  ops::Target target_;
   std::vector<nn::ParamSpec> specs_;
   int64_t max_length_ = 0;
   std::map<GenerationShape, runtime::LoadedExecutable> programs_;
@@ -466,8 +472,9 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(
     std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
     const models::Model* model, const SamplerOptions& options) {
   MW_RETURN_IF_ERROR(options.Validate());
-  return std::unique_ptr<Sampler>(
-      new Sampler(std::make_unique<Impl>(std::move(client), cache, model, options)));
+  auto impl = std::make_unique<Impl>(std::move(client), cache, model, options);
+  MW_RETURN_IF_ERROR(impl->Init());
+  return std::unique_ptr<Sampler>(new Sampler(std::move(impl)));
 }
 
 absl::StatusOr<std::vector<Sample>> Sampler::Generate(

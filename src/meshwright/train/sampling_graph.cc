@@ -133,8 +133,9 @@ Choice ChooseTokens(Value logits, Value positions, const ChoiceInputs& inputs, C
 absl::StatusOr<compile::Program> BuildPrefillProgram(const models::Model& model,
                                                      const models::ModelOptions& options,
                                                      GenerationDTypes dtypes,
-                                                     const GenerationShape& shape) {
-  return compile::BuildProgram("prefill", [&](Graph& graph) {
+                                                     const GenerationShape& shape,
+                                                     const ops::Target& target) {
+  const auto build = [&](Graph& graph) {
     const nn::ParamMap params = AddWeights(graph, model, options, dtypes.weights);
     const Value prompts =
         graph.AddParameter(TensorType(DType::kS32, {shape.rows, shape.prompt_tokens}), "prompts");
@@ -152,7 +153,8 @@ absl::StatusOr<compile::Program> BuildPrefillProgram(const models::Model& model,
     };
     graph.SetOutputs({grow(result.cache.k), grow(result.cache.v), choice.tokens, choice.log_probs},
                      {"k", "v", "tokens", "log_probs"});
-  });
+  };
+  return compile::BuildProgram("prefill", build, target);
 }
 
 absl::StatusOr<compile::Program> BuildInsertProgram(const models::Model& model,
@@ -188,8 +190,9 @@ absl::StatusOr<compile::Program> BuildInsertProgram(const models::Model& model,
 absl::StatusOr<compile::Program> BuildDecodeProgram(const models::Model& model,
                                                     const models::ModelOptions& options,
                                                     GenerationDTypes dtypes,
-                                                    const GenerationShape& shape) {
-  return compile::BuildProgram("decode", [&](Graph& graph) {
+                                                    const GenerationShape& shape,
+                                                    const ops::Target& target) {
+  const auto build = [&](Graph& graph) {
     const nn::ParamMap params = AddWeights(graph, model, options, dtypes.weights);
     const TensorType cache = model.CacheType(shape.rows, shape.slots, dtypes.cache);
     const TensorType row = TensorType(DType::kS32, {shape.rows});
@@ -226,7 +229,8 @@ absl::StatusOr<compile::Program> BuildDecodeProgram(const models::Model& model,
     }
     graph.SetOutputs(outputs, {"k", "v", "tokens", "positions", "new_tokens", "log_probs"});
     for (int i = 0; i < 4; ++i) compile::DonateTo(graph, state[static_cast<size_t>(i)], i);
-  });
+  };
+  return compile::BuildProgram("decode", build, target);
 }
 
 }  // namespace mw::train

@@ -71,7 +71,8 @@ struct GenerationDTypes {
 absl::StatusOr<compile::Program> BuildPrefillProgram(const models::Model& model,
                                                      const models::ModelOptions& options,
                                                      GenerationDTypes dtypes,
-                                                     const GenerationShape& shape);
+                                                     const GenerationShape& shape,
+                                                     const ops::Target& target);
 
 // Puts rows that were prefilled, with the same slots, in the place of others.
 //
@@ -95,7 +96,8 @@ absl::StatusOr<compile::Program> BuildInsertProgram(const models::Model& model,
 absl::StatusOr<compile::Program> BuildDecodeProgram(const models::Model& model,
                                                     const models::ModelOptions& options,
                                                     GenerationDTypes dtypes,
-                                                    const GenerationShape& shape);
+                                                    const GenerationShape& shape,
+                                                    const ops::Target& target);
 
 }  // namespace mw::train
 

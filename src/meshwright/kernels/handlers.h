@@ -1,0 +1,18 @@
+// What XLA calls for the custom calls `meshwright.*`. The ops that write such calls say what
+// operands and attributes they have: ops/matmul_kernel.cc, ops/attention_kernel.cc,
+// ops/cached_attention.cc.
+#ifndef MESHWRIGHT_KERNELS_HANDLERS_H_
+#define MESHWRIGHT_KERNELS_HANDLERS_H_
+
+#include "xla/ffi/api/c_api.h"
+
+namespace mw::kernels {
+
+XLA_FFI_Error* MatmulHandler(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* CachedAttentionHandler(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* AttentionHandler(XLA_FFI_CallFrame* frame);
+XLA_FFI_Error* AttentionGradHandler(XLA_FFI_CallFrame* frame);
+
+}  // namespace mw::kernels
+
+#endif  // MESHWRIGHT_KERNELS_HANDLERS_H_

@@ -1,0 +1,24 @@
+#include "meshwright/kernels/registry.h"
+
+#include <utility>
+
+#include "meshwright/base/status_macros.h"
+#include "meshwright/kernels/handlers.h"
+#include "meshwright/runtime/ffi_registry.h"
+
+namespace mw::kernels {
+
+absl::Status RegisterCpuKernels(const runtime::Plugin* plugin) {
+  const std::pair<const char*, runtime::FfiHandler*> kernels[] = {
+      {"meshwright.matmul", MatmulHandler},
+      {"meshwright.attention", AttentionHandler},
+      {"meshwright.cached_attention", CachedAttentionHandler},
+      {"meshwright.attention_grad", AttentionGradHandler},
+  };
+  for (const auto& [name, handler] : kernels) {
+    MW_RETURN_IF_ERROR(runtime::RegisterFfiHandler(plugin, name, handler));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace mw::kernels
