@@ -79,12 +79,12 @@ class KernelRegistryTest : public testing::TestWithParam<const char*> {
 };
 
 // A product of 4x4 matrices with the given attributes.
-std::string Product(const std::string& config, const char* type = "tensor<4x4xf32>") {
+std::string Product(const std::string& config) {
   return fmt::format(
       "module @product {{ func.func public @main(%a: {0}, %b: {0}) -> {0} {{\n"
       "%0 = stablehlo.custom_call @meshwright.matmul(%a, %b) {{api_version = 4 : i32, "
       "backend_config = {{{1}}}}} : ({0}, {0}) -> {0}\n return %0 : {0} }} }}",
-      type, config);
+      "tensor<4x4xf32>", config);
 }
 
 constexpr const char* kGood =
@@ -105,7 +105,14 @@ TEST_P(KernelRegistryTest, MatmulRefusesWhatWouldLeaveItsOperands) {
   EXPECT_THAT(with("i64: 4, 1, 4, 1, 4>", "i64: 4, 1, 4, 1, 5>"),
               HasSubstr("strides leave the operands"));
   EXPECT_THAT(with("i64: 4, 4, 4>", "i64: 4, 4>"), HasSubstr("attributes do not fit"));
-  EXPECT_THAT(Why(Run(Product(kGood, "tensor<4x4xf64>"), 2, {4, 4}).status()), HasSubstr("f64"));
+  const std::string wide = fmt::format(
+      "module @product {{ func.func public @main() -> tensor<4x4xf64> {{\n"
+      "%a = stablehlo.constant dense<1.0> : tensor<4x4xf64>\n"
+      "%0 = stablehlo.custom_call @meshwright.matmul(%a, %a) {{api_version = 4 : i32, "
+      "backend_config = {{{}}}}} : (tensor<4x4xf64>, tensor<4x4xf64>) -> tensor<4x4xf64>\n"
+      "return %0 : tensor<4x4xf64> }} }}",
+      kGood);
+  EXPECT_THAT(Why(Run(wide, 0, {4, 4}).status()), HasSubstr("operands must be f32 or bf16"));
 }
 
 TEST_P(KernelRegistryTest, AttentionRefusesOperandsThatDoNotFit) {

@@ -18,6 +18,7 @@ namespace mw::tools {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -279,6 +280,8 @@ TEST_F(InspectCommandsTest, ProgramAndSchedule) {
     EXPECT_THAT(program(kernel, "stablehlo"), HasSubstr("stablehlo."));
     EXPECT_EQ(program(kernel, "census"), "no collectives\n");
   }
+  // Compiled, with the kernels that it calls.
+  EXPECT_THAT(program("first", "memory"), HasSubstr("temporaries"));
   const Outcome automatic =
       Invoke({"inspect", "program", "--model", "random:tiny-llama", "--format", "census", "--mesh",
               "data=2", "batch_size=2", "max_target_length=16", "shard_mode=auto"});
@@ -319,7 +322,10 @@ TEST_F(InspectCommandsTest, ProgramsAreForTheDevice) {
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     return outcome.out;
   };
-  EXPECT_THAT(text({}), Not(HasSubstr("tpu_custom_call")));
+  EXPECT_THAT(text({}), AllOf(HasSubstr("meshwright.attention"), HasSubstr("meshwright.matmul"),
+                              Not(HasSubstr("tpu_custom_call"))));
+  EXPECT_THAT(text({"--device", "cpu-xla"}), HasSubstr("meshwright.matmul"));
+  EXPECT_THAT(text({"kernels=off"}), Not(HasSubstr("custom_call")));
   EXPECT_THAT(text({"--device", "tpu"}), HasSubstr("cost_estimate"));
   const std::string silent = text({"--device", "tpu", "--kernel-costs", "none"});
   EXPECT_THAT(silent, HasSubstr("tpu_custom_call"));
@@ -329,7 +335,8 @@ TEST_F(InspectCommandsTest, ProgramsAreForTheDevice) {
     more.insert(more.begin(), command.begin(), command.end());
     ExpectBadInput(more, why);
   };
-  refused({"attention=flash"}, "attention=flash: the kernel is for TPUs, and the device is cpu");
+  refused({"--device", "gpu", "attention=flash"},
+          "attention=flash: there are kernels for CPUs and TPUs, and the device is gpu");
   refused({"--device", "tpu", "attention=flash", "max_target_length=200"},
           "rows have 200 tokens; multiples of 128 have a kernel, such as 256");
   refused({"--kernel-costs", "nome"}, "--kernel-costs 'nome' is unknown");

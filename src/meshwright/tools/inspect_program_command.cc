@@ -150,7 +150,8 @@ class InspectProgramCommand : public Command {
     // A program can be seen without its device, but only a plugin says what it is for.
     MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device,
                         runtime::ParseDeviceSpec(context.flags.device));
-    config.engine.target.platform = device.plugin;
+    // Both plugins for CPUs call their platform so.
+    config.engine.target.platform = device.plugin == "cpu-xla" ? "cpu" : device.plugin;
     config.engine.target.kernels = config.engine.model.kernels;
     if (device.plugin.ends_with(".so")) {
       MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));

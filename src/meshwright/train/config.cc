@@ -278,7 +278,6 @@ const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
   static const auto* keys = [] {
     auto* map = new std::map<std::string, std::string, std::less<>>;
     const std::pair<const char*, std::vector<const char*>> features[] = {
-        {"kernels of its own", {"kernels"}},
         {"mixture-of-experts models",
          {"use_ring_of_experts", "use_ragged_sort", "ragged_buffer_factor",
           "retry_when_tokens_dropped", "retry_dropless_final_micro_batch", "num_moe_token_chunks",

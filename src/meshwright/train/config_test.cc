@@ -125,10 +125,16 @@ TEST(ConfigTest, LoraKeysDoNothingWithoutARank) {
 }
 
 TEST(ConfigTest, KeysOfLaterFeaturesAreErrors) {
-  for (const char* setting : {"kernels=off", "moe_route=x"}) {
-    EXPECT_EQ(SettingError(setting).code(), absl::StatusCode::kUnimplemented)
-        << setting << ": " << SettingError(setting);
-  }
+  EXPECT_EQ(SettingError("moe_route=x").code(), absl::StatusCode::kUnimplemented)
+      << SettingError("moe_route=x");
+}
+
+TEST(ConfigTest, SwitchesMayBeOnAndOff) {
+  const auto off = LoadConfig("", {"kernels=off", "scan_layers=on"});
+  ASSERT_TRUE(off.ok()) << off.status();
+  EXPECT_FALSE(off->engine.model.kernels);
+  EXPECT_TRUE(off->engine.model.scan_layers);
+  EXPECT_THAT(std::string(SettingError("kernels=perhaps").message()), HasSubstr("true or false"));
 }
 
 TEST(ConfigTest, GrpoSettings) {

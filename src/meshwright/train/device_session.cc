@@ -12,6 +12,16 @@
 
 namespace mw::train {
 
+namespace {
+
+// Programs for CPUs may call kernels; their plugin has to know them before it compiles one.
+absl::Status RegisterKernels(const runtime::Client& client) {
+  if (client.platform_name() != "cpu") return absl::OkStatus();
+  return kernels::RegisterCpuKernels(&client.plugin());
+}
+
+}  // namespace
+
 absl::StatusOr<DeviceSession> OpenDeviceSession(const std::string& device, const Mesh& mesh,
                                                 const std::function<void(std::string_view)>& note) {
   MW_ASSIGN_OR_RETURN(runtime::DeviceSpec spec, runtime::ParseDeviceSpec(device));
@@ -25,6 +35,7 @@ absl::StatusOr<DeviceSession> OpenDeviceSession(const std::string& device, const
   setenv("TF_CPP_MIN_LOG_LEVEL", "1", /*overwrite=*/0);
   DeviceSession session;
   MW_ASSIGN_OR_RETURN(session.client, runtime::Client::Create(spec));
+  MW_RETURN_IF_ERROR(RegisterKernels(*session.client));
   const auto num_devices = static_cast<int64_t>(session.client->devices().size());
   if (num_devices == 0) {
     return absl::FailedPreconditionError(
@@ -47,8 +58,7 @@ absl::StatusOr<DeviceSession> OpenDeviceSession(const std::string& device, const
 absl::Status SetDevices(const runtime::Client& client, ops::Target* target) {
   target->platform = client.platform_name();
   target->device_kind = client.device_kind();
-  if (target->platform == "cpu") return kernels::RegisterCpuKernels(&client.plugin());
-  return absl::OkStatus();
+  return RegisterKernels(client);
 }
 
 }  // namespace mw::train
