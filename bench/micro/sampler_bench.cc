@@ -1,5 +1,6 @@
 // Decoding with a model given by MW_BENCH_MODEL: time of a step for batches of 1 and 8 rows and
-// 1, 4 and 16 steps a call, with the compiler's account of the decode program's memory.
+// 1, 4 and 16 steps a call, with the compiler's account of the decode program's memory; and whole
+// generations of 1, 8 and 32 rows. MW_BENCH_NO_KERNELS=1 leaves all to the compiler.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -22,6 +23,14 @@ struct Loaded {
   std::vector<runtime::Buffer> params;
 };
 
+// As `meshwright generate` has them: layers one by one, whose weights are read where they are.
+SamplerOptions Options() {
+  SamplerOptions options;
+  options.model.scan_layers = false;
+  options.model.kernels = std::getenv("MW_BENCH_NO_KERNELS") == nullptr;
+  return options;
+}
+
 // Null without a model.
 const Loaded* Load() {
   static const std::unique_ptr<Loaded> loaded = []() -> std::unique_ptr<Loaded> {
@@ -30,7 +39,8 @@ const Loaded* Load() {
     auto result = std::make_unique<Loaded>();
     result->client = *runtime::Client::Create(*runtime::ParseDeviceSpec("cpu"));
     result->model = std::make_unique<OpenedModel>(*OpenModel(path));
-    auto tensors = *LoadParams(*result->model, result->model->model->Params({}), DType::kF32);
+    auto tensors =
+        *LoadParams(*result->model, result->model->model->Params(Options().model), DType::kF32);
     result->params = *UploadParams(*result->client, std::move(tensors));
     return result;
   }();
@@ -44,7 +54,7 @@ void BM_Decode(benchmark::State& state) {
     state.SkipWithError("set MW_BENCH_MODEL to a model");
     return;
   }
-  SamplerOptions options;
+  SamplerOptions options = Options();
   options.steps_per_call = state.range(1);
   const auto sampler =
       *Sampler::Create(loaded->client, nullptr, loaded->model->model.get(), options);
@@ -93,10 +103,8 @@ void BM_Generate(benchmark::State& state) {
     state.SkipWithError("set MW_BENCH_MODEL to a model");
     return;
   }
-  SamplerOptions options;
-  options.model.kernels = std::getenv("MW_BENCH_NO_KERNELS") == nullptr;
   const auto sampler =
-      *Sampler::Create(loaded->client, nullptr, loaded->model->model.get(), options);
+      *Sampler::Create(loaded->client, nullptr, loaded->model->model.get(), Options());
   SamplingOptions sampling;
   sampling.max_new_tokens = 128;
   sampling.temperature = 1;

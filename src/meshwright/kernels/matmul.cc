@@ -3,6 +3,7 @@
 #include <exception>
 #include <numeric>
 
+#include "meshwright/kernels/few_rows.h"
 #include "meshwright/kernels/gemm.h"
 #include "meshwright/kernels/handlers.h"
 #include "meshwright/kernels/parallel_for.h"
@@ -99,6 +100,7 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
   const auto* lhs_data = static_cast<const char*>(lhs.untyped_data());
   const auto* rhs_data = static_cast<const char*>(rhs.untyped_data());
   auto* out_data = static_cast<char*>(out->untyped_data());
+  const bool few_rows = IsOfFewRows(shape);
   const auto compute = [&](int64_t matrix, int64_t row, int64_t column) {
     int64_t lhs_at = row * shape.lhs_m, rhs_at = column * shape.rhs_n,
             out_at = row * shape.out_m + column;
@@ -111,8 +113,8 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
     GemmShape tile = shape;
     tile.m = std::min(tiles.m, shape.m - row);
     tile.n = std::min(tiles.n, shape.n - column);
-    Gemm(tile, lhs_data + lhs_at * in_bytes, rhs_data + rhs_at * in_bytes,
-         out_data + out_at * out_bytes);
+    (few_rows ? FewRows : Gemm)(tile, lhs_data + lhs_at * in_bytes, rhs_data + rhs_at * in_bytes,
+                                out_data + out_at * out_bytes);
   };
   const int64_t in_matrix = tiles.rows * tiles.columns;
   const int64_t together = in_matrix > 1 ? 1 : tiles.matrices_together;

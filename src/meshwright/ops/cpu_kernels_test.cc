@@ -90,6 +90,12 @@ INSTANTIATE_TEST_SUITE_P(
         Product{"md,nd->mn", {131, 67}, {257, 67}}, Product{"md,dn->mn", {1, 701}, {701, 1003}},
         Product{"md,dn->mn", {1003, 701}, {701, 1}}, Product{"dm,dn->mn", {1, 701}, {1, 503}},
         Product{"dm,nd->mn", {67, 401}, {33, 67}},
+        // As in generation: few rows, and matrices of many columns.
+        Product{"bd,fd->bf", {8, 576}, {1537, 576}}, Product{"bd,fd->bf", {1, 577}, {1003, 577}},
+        Product{"bd,fd->bf", {3, 300}, {1001, 300}}, Product{"bd,fd->bf", {7, 205}, {902, 205}},
+        Product{"bd,fd->bf", {16, 130}, {801, 130}}, Product{"bd,fd->bf", {13, 131}, {802, 131}},
+        Product{"bd,fd->bf", {8, 576}, {1537, 576}, kNarrow, DType::kF32},
+        Product{"bd,fd->bf", {5, 301}, {1001, 301}, kNarrow, kNarrow},
         // Many tiles.
         Product{"md,nd->mn", {777, 300}, {1555, 300}},
         // Batches, of which some dims lie between the matrix's.
