@@ -36,12 +36,13 @@ OpCase Cached(std::string name, DType dtype) {
   c.op = "cached_attention";
   c.name = std::move(name);
   const TensorType key(dtype, {2, 2, 2, 4}), cache(dtype, {2, 2, 5, 2, 4});
-  c.inputs = {TensorType(dtype, {2, 2, 2, 3, 4}), key, key, cache, cache,
-              TensorType(DType::kS32, {}), TensorType(DType::kS32, {2})};
+  c.inputs = {
+      TensorType(dtype, {2, 2, 2, 3, 4}), key, key, cache, cache, TensorType(DType::kS32, {}),
+      TensorType(DType::kS32, {2})};
   c.low = 0;  // layers and tokens in the cache are 0 or 1
   c.build = [](Graph&, const Values& in) {
-    const ops::CachedAttentionResult result = ops::CachedAttention(
-        {in[0], in[1], in[2], in[3], in[4], in[5], in[6]}, 0.5, "highest");
+    const ops::CachedAttentionResult result =
+        ops::CachedAttention({in[0], in[1], in[2], in[3], in[4], in[5], in[6]}, 0.5, "highest");
     return Values{result.out_BTKGH, result.k_cache_LBSKH, result.v_cache_LBSKH};
   };
   c.check_gradient = false;

@@ -82,8 +82,7 @@ const char* At(const void* data, const Sizes& s, int64_t element) {
 template <typename Visit>
 void ForEachStrip(const Sizes& s, const int32_t* segments_T, int64_t query, const Visit& visit) {
   const int64_t queries = std::min(kQueries, s.tokens - query);
-  const auto [low, high] =
-      std::minmax_element(segments_T + query, segments_T + query + queries);
+  const auto [low, high] = std::minmax_element(segments_T + query, segments_T + query + queries);
   for (int64_t key = 0; key < query + queries; key += kKeys) {
     const int64_t keys = std::min(kKeys, query + queries - key);
     const auto [first, last] = std::minmax_element(segments_T + key, segments_T + key + keys);
@@ -108,24 +107,45 @@ ScoreRow RowOf(const Sizes& s, const Strip& strip, const int32_t* keys_segments,
 
 // scores[queries, keys] = a b^T, of rows of H numbers.
 void RowsByRows(const Sizes& s, const Strip& strip, const void* a, const void* b, float* scores) {
-  Gemm({.m = strip.queries, .n = strip.keys, .k = s.head_dim, .lhs_m = s.query_stride(),
-        .lhs_k = 1, .rhs_k = 1, .rhs_n = s.key_stride(), .out_m = kKeys, .in = s.dtype},
+  Gemm({.m = strip.queries,
+        .n = strip.keys,
+        .k = s.head_dim,
+        .lhs_m = s.query_stride(),
+        .lhs_k = 1,
+        .rhs_k = 1,
+        .rhs_n = s.key_stride(),
+        .out_m = kKeys,
+        .in = s.dtype},
        a, b, scores);
 }
 
 // out[queries, H] (+)= p b, b the strip's keys or values.
 void Weighted(const Sizes& s, const Strip& strip, const void* p, const void* b, bool add,
               float* out) {
-  Gemm({.m = strip.queries, .n = s.head_dim, .k = strip.keys, .lhs_m = kKeys, .lhs_k = 1,
-        .rhs_k = s.key_stride(), .rhs_n = 1, .out_m = s.head_dim, .in = s.dtype,
+  Gemm({.m = strip.queries,
+        .n = s.head_dim,
+        .k = strip.keys,
+        .lhs_m = kKeys,
+        .lhs_k = 1,
+        .rhs_k = s.key_stride(),
+        .rhs_n = 1,
+        .out_m = s.head_dim,
+        .in = s.dtype,
         .accumulate = add},
        p, b, out);
 }
 
 // out[keys, H] += p^T a, a the block's queries or their cotangents.
 void WeightedByKeys(const Sizes& s, const Strip& strip, const void* p, const void* a, float* out) {
-  Gemm({.m = strip.keys, .n = s.head_dim, .k = strip.queries, .lhs_m = 1, .lhs_k = kKeys,
-        .rhs_k = s.query_stride(), .rhs_n = 1, .out_m = s.head_dim, .in = s.dtype,
+  Gemm({.m = strip.keys,
+        .n = s.head_dim,
+        .k = strip.queries,
+        .lhs_m = 1,
+        .lhs_k = kKeys,
+        .rhs_k = s.query_stride(),
+        .rhs_n = 1,
+        .out_m = s.head_dim,
+        .in = s.dtype,
         .accumulate = true},
        p, a, out);
 }
@@ -166,17 +186,17 @@ void ForwardBlock(const Sizes& s, const Tensors& in, const Head& head, int64_t q
                At(in.k, s, keys_at), scores);
     for (int64_t i = 0; i < strip.queries; ++i) {
       const float before = max[i];
-      const float sum = SoftmaxPart(RowOf(s, strip, of_keys, segments, query + i),
-                                    scores + i * kKeys, narrow ? probs + i * kKeys : nullptr,
-                                    &max[i]);
+      const float sum =
+          SoftmaxPart(RowOf(s, strip, of_keys, segments, query + i), scores + i * kKeys,
+                      narrow ? probs + i * kKeys : nullptr, &max[i]);
       const float factor = before == max[i] ? 1.0F : std::exp(before - max[i]);
       total[i] = total[i] * factor + sum;
       if (add && factor != 1.0F) {
         Scale(sums + i * s.head_dim, s.head_dim, factor, sums + i * s.head_dim, nullptr);
       }
     }
-    Weighted(s, strip, narrow ? static_cast<const void*>(probs) : scores, At(in.v, s, keys_at),
-             add, sums);
+    Weighted(s, strip, narrow ? static_cast<const void*>(probs) : scores, At(in.v, s, keys_at), add,
+             sums);
     add = true;
   });
   for (int64_t i = 0; i < std::min(kQueries, s.tokens - query); ++i) {
@@ -192,8 +212,8 @@ struct Cotangents {
 };
 
 // Gradients through the queries of a head: writes dq, adds to dk and dv [T, H], not yet scaled.
-void BackwardHead(const Sizes& s, const Tensors& in, const Cotangents& cotangents,
-                  const Head& head, void* dq, float* dk, float* dv) {
+void BackwardHead(const Sizes& s, const Tensors& in, const Cotangents& cotangents, const Head& head,
+                  void* dq, float* dk, float* dv) {
   Scratch& scratch = ThisThread();
   const bool narrow = s.dtype == DType::kBF16;
   float* scores = scratch.scores.Get(kQueries * kKeys);
@@ -215,9 +235,9 @@ void BackwardHead(const Sizes& s, const Tensors& in, const Cotangents& cotangent
       RowsByRows(s, strip, dout, At(in.v, s, keys_at), dprobs);
       for (int64_t i = 0; i < strip.queries; ++i) {
         const int64_t sum = head.InSums(s) + query + i;
-        SoftmaxGradient(RowOf(s, strip, of_keys, segments, query + i),
-                        cotangents.log_sum_exp[sum], cotangents.delta[sum], scores + i * kKeys,
-                        dprobs + i * kKeys, narrow ? narrow_p + i * kKeys : nullptr,
+        SoftmaxGradient(RowOf(s, strip, of_keys, segments, query + i), cotangents.log_sum_exp[sum],
+                        cotangents.delta[sum], scores + i * kKeys, dprobs + i * kKeys,
+                        narrow ? narrow_p + i * kKeys : nullptr,
                         narrow ? narrow_ds + i * kKeys : nullptr);
       }
       Weighted(s, strip, ds, At(in.k, s, keys_at), add, sums);
@@ -225,8 +245,7 @@ void BackwardHead(const Sizes& s, const Tensors& in, const Cotangents& cotangent
       WeightedByKeys(s, strip, p, dout, dv + strip.key * s.head_dim);
       add = true;
     });
-    Write(s, sums, std::min(kQueries, s.tokens - query), s.scale, dq, queries_at,
-          s.query_stride());
+    Write(s, sums, std::min(kQueries, s.tokens - query), s.scale, dq, queries_at, s.query_stride());
   }
 }
 
@@ -270,8 +289,7 @@ void Backward(ffi::ThreadPool& pool, const Sizes& s, const Tensors& in,
 
 // Sizes of q, k, v and segments, or what is wrong.
 ffi::ErrorOr<Sizes> SizesOf(const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
-                            const ffi::AnyBuffer& v, const ffi::AnyBuffer& segments,
-                            double scale) {
+                            const ffi::AnyBuffer& v, const ffi::AnyBuffer& segments, double scale) {
   const auto d = q.dimensions();
   const auto same = [](const ffi::AnyBuffer& x, std::initializer_list<int64_t> dims) {
     return std::equal(x.dimensions().begin(), x.dimensions().end(), dims.begin(), dims.end());
@@ -282,9 +300,14 @@ ffi::ErrorOr<Sizes> SizesOf(const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
                    k.element_type() == q.element_type() && v.element_type() == q.element_type() &&
                    segments.element_type() == ffi::S32;
   if (!fit) {
-    return ffi::Unexpected(ffi::Error::InvalidArgument("meshwright.attention: operands do not fit"));
+    return ffi::Unexpected(
+        ffi::Error::InvalidArgument("meshwright.attention: operands do not fit"));
   }
-  return Sizes{.rows = d[0], .kv_heads = d[1], .groups = d[2], .tokens = d[3], .head_dim = d[4],
+  return Sizes{.rows = d[0],
+               .kv_heads = d[1],
+               .groups = d[2],
+               .tokens = d[3],
+               .head_dim = d[4],
                .dtype = q.element_type() == ffi::BF16 ? DType::kBF16 : DType::kF32,
                .scale = static_cast<float>(scale)};
 }
@@ -317,12 +340,11 @@ ffi::Error Attention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k, f
   return ffi::Error::Success();
 }
 
-ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k,
-                         ffi::AnyBuffer v, ffi::AnyBuffer segments,
-                         ffi::Buffer<ffi::F32> log_sum_exp, ffi::Buffer<ffi::F32> delta,
-                         ffi::AnyBuffer dout, ffi::Result<ffi::AnyBuffer> dq,
-                         ffi::Result<ffi::AnyBuffer> dk, ffi::Result<ffi::AnyBuffer> dv,
-                         double scale) {
+ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k, ffi::AnyBuffer v,
+                         ffi::AnyBuffer segments, ffi::Buffer<ffi::F32> log_sum_exp,
+                         ffi::Buffer<ffi::F32> delta, ffi::AnyBuffer dout,
+                         ffi::Result<ffi::AnyBuffer> dq, ffi::Result<ffi::AnyBuffer> dk,
+                         ffi::Result<ffi::AnyBuffer> dv, double scale) {
   const ffi::ErrorOr<Sizes> sizes = SizesOf(q, k, v, segments, scale);
   if (sizes.has_error()) return sizes.error();
   const Sizes& s = *sizes;

@@ -91,8 +91,7 @@ void SoftmaxGradient(const ScoreRow& row, float log_sum_exp, float delta,
     const Mask counts = Counts(row, i);
     const Vec s = hn::MulSub(hn::Load(d, scores + i), scale, shift);
     const Vec p = hn::IfThenElseZero(counts, hn::Exp(d, s));
-    const Vec ds =
-        hn::IfThenElseZero(counts, hn::Mul(p, hn::Sub(hn::Load(d, dprobs + i), mean)));
+    const Vec ds = hn::IfThenElseZero(counts, hn::Mul(p, hn::Sub(hn::Load(d, dprobs + i), mean)));
     if (narrow != nullptr) {
       StoreNarrow(p, narrow + i);
       StoreNarrow(ds, narrow_gradient + i);
@@ -209,7 +208,8 @@ void WeightedRowsOf(const float* HWY_RESTRICT weights, int64_t weight_stride, in
     }
     for (; j < width; ++j) {
       float sum = 0;
-      for (int64_t i = 0; i < num_rows; ++i) sum += weight[i] * ScalarAt<kNarrow>(rows, i * stride + j);
+      for (int64_t i = 0; i < num_rows; ++i)
+        sum += weight[i] * ScalarAt<kNarrow>(rows, i * stride + j);
       out[g * width + j] = sum;
     }
   }

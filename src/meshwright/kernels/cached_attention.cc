@@ -48,9 +48,7 @@ constexpr int64_t kFewTokens = 8;  // up to so many are taken one by one
 struct Elements {
   void* data = nullptr;
   bool narrow = false;
-  Elements At(int64_t i) const {
-    return {static_cast<char*>(data) + i * (narrow ? 2 : 4), narrow};
-  }
+  Elements At(int64_t i) const { return {static_cast<char*>(data) + i * (narrow ? 2 : 4), narrow}; }
 };
 
 int64_t PaddedRow(int64_t keys) { return (keys + kRowPadding - 1) / kRowPadding * kRowPadding; }
@@ -86,8 +84,15 @@ void AttendInBlocks(const Sizes& s, Elements q, Elements k, Elements v, int64_t 
     const int64_t stride = PaddedRow(keys);
     for (int64_t g = 0; g < s.groups; ++g) {
       const int64_t at = token * token_stride + g * s.head_dim;
-      Gemm({.m = tokens, .n = keys, .k = s.head_dim, .lhs_m = token_stride, .lhs_k = 1, .rhs_k = 1,
-            .rhs_n = keys_stride, .out_m = stride, .in = dtype},
+      Gemm({.m = tokens,
+            .n = keys,
+            .k = s.head_dim,
+            .lhs_m = token_stride,
+            .lhs_k = 1,
+            .rhs_k = 1,
+            .rhs_n = keys_stride,
+            .out_m = stride,
+            .in = dtype},
            q.At(at).data, keys_data, scores);
       float total[kBlock];
       for (int64_t i = 0; i < tokens; ++i) {
@@ -97,8 +102,15 @@ void AttendInBlocks(const Sizes& s, Elements q, Elements k, Elements v, int64_t 
                                 .scale = s.scale},
                                scores + i * stride, s.narrow ? probs + i * stride : nullptr, &max);
       }
-      Gemm({.m = tokens, .n = s.head_dim, .k = keys, .lhs_m = stride, .lhs_k = 1,
-            .rhs_k = values_stride, .rhs_n = 1, .out_m = s.head_dim, .in = dtype},
+      Gemm({.m = tokens,
+            .n = s.head_dim,
+            .k = keys,
+            .lhs_m = stride,
+            .lhs_k = 1,
+            .rhs_k = values_stride,
+            .rhs_n = 1,
+            .out_m = s.head_dim,
+            .in = dtype},
            s.narrow ? static_cast<const void*>(probs) : scores, values_data, sums);
       for (int64_t i = 0; i < tokens; ++i) {
         const Elements to = out.At(at + i * token_stride);
@@ -128,8 +140,8 @@ void AttendOneByOne(const Sizes& s, Elements q, Elements k, Elements v, int64_t 
     for (int64_t g = 0; g < s.groups; ++g) {
       float max = -std::numeric_limits<float>::infinity();
       float* row = scores + g * stride;
-      const float total =
-          SoftmaxPart({.num_keys = keys, .num_earlier = keys, .scale = s.scale}, row, nullptr, &max);
+      const float total = SoftmaxPart({.num_keys = keys, .num_earlier = keys, .scale = s.scale},
+                                      row, nullptr, &max);
       Scale(row, keys, 1.0F / total, row, nullptr);
       // As the plain form rounds probabilities.
       if (s.narrow) RoundRow(row, keys);
@@ -162,8 +174,13 @@ ffi::Error CachedAttention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffe
   if (!fit) {
     return ffi::Error::InvalidArgument("meshwright.cached_attention: operands do not fit");
   }
-  const Sizes s{.rows = d[0], .tokens = d[1], .kv_heads = d[2], .groups = d[3], .head_dim = d[4],
-                .slots = c[2], .narrow = q.element_type() == ffi::BF16,
+  const Sizes s{.rows = d[0],
+                .tokens = d[1],
+                .kv_heads = d[2],
+                .groups = d[3],
+                .head_dim = d[4],
+                .slots = c[2],
+                .narrow = q.element_type() == ffi::BF16,
                 .narrow_cache = k_cache.element_type() == ffi::BF16,
                 .scale = static_cast<float>(scale)};
   // The call says that results take over the caches; if they were copied, they are so already.
@@ -200,8 +217,8 @@ ffi::Error CachedAttention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffe
     for (int64_t row = 0; row < s.rows; ++row) {
       longest = std::max<int64_t>(longest, start.typed_data()[row]);
     }
-    const int64_t numbers = (std::clamp<int64_t>(longest, 0, s.slots - s.tokens) + s.tokens) *
-                            s.head_dim * s.tokens;
+    const int64_t numbers =
+        (std::clamp<int64_t>(longest, 0, s.slots - s.tokens) + s.tokens) * s.head_dim * s.tokens;
     const int64_t together = std::clamp<int64_t>(16384 / std::max<int64_t>(numbers, 1), 1, 64);
     const int64_t heads = s.rows * s.kv_heads;
     ParallelFor(pool, (heads + together - 1) / together, [&](int64_t task) {

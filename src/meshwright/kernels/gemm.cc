@@ -45,9 +45,12 @@ Compiled Compile(const GemmShape& s) {
   }
   const dnnl::matmul::primitive_desc found(dnnl::matmul::desc(lhs, rhs, out), attributes, Engine());
   const memory::desc scratch = found.scratchpad_desc();
-  return {Unbound(lhs),     Unbound(rhs),
-          Unbound(out),     Unbound(scratch),
-          static_cast<int64_t>(scratch.get_size()), dnnl::matmul(found)};
+  return {Unbound(lhs),
+          Unbound(rhs),
+          Unbound(out),
+          Unbound(scratch),
+          static_cast<int64_t>(scratch.get_size()),
+          dnnl::matmul(found)};
 }
 
 // One thread's: oneDNN takes the number of threads from OpenMP, whose setting is a thread's own.

@@ -20,9 +20,9 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // The tiles of a product. They depend on its sizes and not on the threads there are, so that
 // the same product has the same bits on any number of cores.
 struct Tiles {
-  int64_t m = 0, n = 0;              // of a tile
-  int64_t rows = 0, columns = 0;     // of tiles in a matrix
-  int64_t matrices_together = 1;     // small ones that one task computes
+  int64_t m = 0, n = 0;           // of a tile
+  int64_t rows = 0, columns = 0;  // of tiles in a matrix
+  int64_t matrices_together = 1;  // small ones that one task computes
 };
 
 // What one core takes, roughly: products at 100 (bf16: 200) GFLOP/s, memory at 12 GB/s.
@@ -75,13 +75,20 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
       !is_known(out->element_type()) || (!bf16 && out->element_type() == ffi::BF16)) {
     return ffi::Error::InvalidArgument("meshwright.matmul: operands must be f32 or bf16");
   }
-  GemmShape shape{.m = sizes[0], .n = sizes[1], .k = sizes[2],
-                  .lhs_m = strides[0], .lhs_k = strides[1], .rhs_k = strides[2],
-                  .rhs_n = strides[3], .out_m = strides[4],
+  GemmShape shape{.m = sizes[0],
+                  .n = sizes[1],
+                  .k = sizes[2],
+                  .lhs_m = strides[0],
+                  .lhs_k = strides[1],
+                  .rhs_k = strides[2],
+                  .rhs_n = strides[3],
+                  .out_m = strides[4],
                   .in = bf16 ? DType::kBF16 : DType::kF32,
                   .out = out->element_type() == ffi::BF16 ? DType::kBF16 : DType::kF32};
-  std::vector<std::pair<int64_t, int64_t>> in_lhs = {{shape.m, shape.lhs_m}, {shape.k, shape.lhs_k}},
-                                           in_rhs = {{shape.k, shape.rhs_k}, {shape.n, shape.rhs_n}},
+  std::vector<std::pair<int64_t, int64_t>> in_lhs = {{shape.m, shape.lhs_m},
+                                                     {shape.k, shape.lhs_k}},
+                                           in_rhs = {{shape.k, shape.rhs_k},
+                                                     {shape.n, shape.rhs_n}},
                                            in_out = {{shape.m, shape.out_m}, {shape.n, 1}};
   for (size_t i = 0; i < batch.size(); ++i) {
     in_lhs.emplace_back(batch[i], lhs_batch[i]);

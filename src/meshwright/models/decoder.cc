@@ -241,8 +241,7 @@ DecodeResult DecoderModel::DecodeStep(const ParamMap& params, const DecodeInputs
     Attend attend;
     attend.run = [&](Value q, Value k, Value v) {
       nn::CachedKeys cached{kv.k, kv.v};
-      const Value out =
-          nn::CachedAttention(q, k, v, layer_index, inputs.start, compute, &cached);
+      const Value out = nn::CachedAttention(q, k, v, layer_index, inputs.start, compute, &cached);
       kv = {cached.k, cached.v};
       return out;
     };

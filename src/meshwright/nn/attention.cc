@@ -121,10 +121,9 @@ Value FlashAttention(Value q_BTNH, Value k_BTKH, Value v_BTKH, Value segment_ids
 Value CachedAttention(Value q_BTNH, Value k_BTKH, Value v_BTKH, Value layer, Value start_B,
                       const ComputeOptions& options, CachedKeys* cache) {
   const Value q_BTKGH = ops::Reshape(q_BTNH, GroupedHeads(q_BTNH, k_BTKH));
-  const ops::CachedAttentionResult result =
-      ops::CachedAttention({q_BTKGH, k_BTKH, v_BTKH, cache->k, cache->v, layer, start_B},
-                           1.0 / std::sqrt(static_cast<double>(q_BTNH.dim(3))),
-                           options.matmul_precision);
+  const ops::CachedAttentionResult result = ops::CachedAttention(
+      {q_BTKGH, k_BTKH, v_BTKH, cache->k, cache->v, layer, start_B},
+      1.0 / std::sqrt(static_cast<double>(q_BTNH.dim(3))), options.matmul_precision);
   *cache = {result.k_cache_LBSKH, result.v_cache_LBSKH};
   return ops::Reshape(result.out_BTKGH, q_BTNH.dims());
 }

@@ -46,17 +46,16 @@ Value UpdateCache(Value cache_LBSKH, Value layer, Value update_BTKH, Value start
 
 Value CacheLayer(Value cache_LBSKH, Value layer, DType dtype) {
   const Dims& dims = cache_LBSKH.dims();
-  return Convert(Reshape(DynamicSliceInDim(cache_LBSKH, layer, 1, 0),
-                         {dims[1], dims[2], dims[3], dims[4]}),
-                 dtype);
+  return Convert(
+      Reshape(DynamicSliceInDim(cache_LBSKH, layer, 1, 0), {dims[1], dims[2], dims[3], dims[4]}),
+      dtype);
 }
 
 // Which slots each new token sees: pred [B, T, S].
 Value CacheMask(Value start_B, int64_t num_tokens, int64_t num_slots) {
   Graph& graph = start_B.graph();
   const Dims dims = {start_B.dim(0), num_tokens, num_slots};
-  const Value slot =
-      Add(BroadcastInDim(start_B, dims, {0}), Iota(graph, start_B.dtype(), dims, 1));
+  const Value slot = Add(BroadcastInDim(start_B, dims, {0}), Iota(graph, start_B.dtype(), dims, 1));
   return LessEqual(Iota(graph, start_B.dtype(), dims, 2), slot);
 }
 
@@ -94,8 +93,8 @@ class Def final : public OpDef {
   }
 
   ShardingRule Sharding(const Node&) const override {
-    ShardingRule rule = ShardingRule::Factors(
-        {"btkgh", "btkh", "btkh", "lbskh", "lbskh", "", "b"}, {"btkgh", "lbskh", "lbskh"});
+    ShardingRule rule = ShardingRule::Factors({"btkgh", "btkh", "btkh", "lbskh", "lbskh", "", "b"},
+                                              {"btkgh", "lbskh", "lbskh"});
     rule.whole = "ltsgh";
     return rule;
   }
@@ -162,13 +161,11 @@ std::unique_ptr<Graph> PlainCachedAttention(const Node& node) {
   Value scores =
       Einsum("bkgth,bskh->bkgts", Transpose(q, {0, 2, 3, 1, 4}), k, DType::kF32, precision);
   scores = Mul(scores, node.attrs().Get<double>("scale"));
-  const Value mask =
-      BroadcastInDim(CacheMask(start, q.dim(1), k.dim(1)), scores.dims(), {0, 3, 4});
+  const Value mask = BroadcastInDim(CacheMask(start, q.dim(1), k.dim(1)), scores.dims(), {0, 3, 4});
   scores = Select(mask, scores, FullLike(scores, -std::numeric_limits<double>::infinity()));
   const auto over_keys = [&](Value x) { return BroadcastInDim(x, scores.dims(), {0, 1, 2, 3}); };
   const Value weights = Exp(Sub(scores, over_keys(ReduceMax(scores, {-1}))));
-  const Value probabilities =
-      Convert(Div(weights, over_keys(ReduceSum(weights, {-1}))), v.dtype());
+  const Value probabilities = Convert(Div(weights, over_keys(ReduceSum(weights, {-1}))), v.dtype());
   const Value out = Einsum("bkgts,bskh->bkgth", probabilities, v, q.dtype(), precision);
   graph->SetOutputs({Transpose(out, {0, 3, 1, 2, 4}), k_cache, v_cache});
   return graph;

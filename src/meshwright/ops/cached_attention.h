@@ -9,10 +9,10 @@
 namespace mw::ops {
 
 struct CachedAttentionOperands {
-  Value q_BTKGH, k_BTKH, v_BTKH;         // of the new tokens
-  Value k_cache_LBSKH, v_cache_LBSKH;    // of all layers
-  Value layer;                           // s32 scalar
-  Value start_B;                         // s32: tokens of each row that are in the cache
+  Value q_BTKGH, k_BTKH, v_BTKH;       // of the new tokens
+  Value k_cache_LBSKH, v_cache_LBSKH;  // of all layers
+  Value layer;                         // s32 scalar
+  Value start_B;                       // s32: tokens of each row that are in the cache
 };
 
 struct CachedAttentionResult {
@@ -21,7 +21,8 @@ struct CachedAttentionResult {
 };
 
 // What generation does in a layer: writes the keys and values of T new tokens of each row into
-// the slots start[b] … start[b] + T - 1 of the caches, and attends, token t to slots 0 … start[b] + t.
+// the slots start[b] … start[b] + T - 1 of the caches, and attends, token t to slots 0 … start[b] +
+// t.
 //
 // Shapes (global): G query heads share each of K key-value heads; q, k, v of one float dtype,
 // caches of one, which new keys and values are cast to; returns out of q's dtype and the caches.

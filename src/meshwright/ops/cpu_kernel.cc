@@ -25,8 +25,8 @@ std::vector<std::string> CallCpuKernel(
   }
   std::vector<std::string> attributes;
   for (const auto& [key, value] : config) attributes.push_back(fmt::format("{} = {}", key, value));
-  call.attributes = fmt::format("api_version = 4 : i32, backend_config = {{{}}}",
-                                fmt::join(attributes, ", "));
+  call.attributes =
+      fmt::format("api_version = 4 : i32, backend_config = {{{}}}", fmt::join(attributes, ", "));
   call.aliases = aliases;
   return stablehlo::CustomCall(&ctx.writer(), call);
 }

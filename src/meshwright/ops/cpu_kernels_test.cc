@@ -152,9 +152,8 @@ HostTensor Segments(const AttentionSizes& s) {
     for (int64_t t = 0; t < s.tokens; ++t) {
       // The last tokens are padding: 0.
       const bool padding = s.document > 0 && t >= s.tokens - s.document / 3;
-      ids.push_back(padding ? 0
-                            : static_cast<int32_t>(
-                                  1 + (s.document > 0 ? (t + 7 * b) / s.document : 0)));
+      ids.push_back(
+          padding ? 0 : static_cast<int32_t>(1 + (s.document > 0 ? (t + 7 * b) / s.document : 0)));
     }
   }
   return HostTensor::From<int32_t>(DType::kS32, {s.rows, s.tokens}, ids);
@@ -209,16 +208,17 @@ TEST_P(AttentionKernelTest, GradientIsThePlainOne) {
   Compare(GetParam().dtype == DType::kBF16 ? 2e-2 : 2e-5);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, AttentionKernelTest,
-    testing::Values(AttentionSizes{2, 3, 3, 128, 64}, AttentionSizes{1, 1, 1, 1, 8},
-                    AttentionSizes{2, 1, 2, 37, 20}, AttentionSizes{1, 2, 1, 700, 32},
-                    AttentionSizes{1, 2, 1, 1200, 16, DType::kF32, 300},
-                    AttentionSizes{2, 2, 2, 301, 24, DType::kF32, 50},
-                    // Enough heads of keys that those of queries share a task.
-                    AttentionSizes{8, 4, 2, 60, 16, DType::kF32, 25},
-                    AttentionSizes{2, 2, 2, 301, 24, DType::kBF16, 50},
-                    AttentionSizes{1, 2, 3, 640, 64, DType::kBF16}));
+INSTANTIATE_TEST_SUITE_P(All, AttentionKernelTest,
+                         testing::Values(AttentionSizes{2, 3, 3, 128, 64},
+                                         AttentionSizes{1, 1, 1, 1, 8},
+                                         AttentionSizes{2, 1, 2, 37, 20},
+                                         AttentionSizes{1, 2, 1, 700, 32},
+                                         AttentionSizes{1, 2, 1, 1200, 16, DType::kF32, 300},
+                                         AttentionSizes{2, 2, 2, 301, 24, DType::kF32, 50},
+                                         // Enough heads of keys that those of queries share a task.
+                                         AttentionSizes{8, 4, 2, 60, 16, DType::kF32, 25},
+                                         AttentionSizes{2, 2, 2, 301, 24, DType::kBF16, 50},
+                                         AttentionSizes{1, 2, 3, 640, 64, DType::kBF16}));
 
 struct CacheSizes {
   int64_t rows, kv_heads, groups, tokens, head_dim, slots;
@@ -255,7 +255,8 @@ TEST_P(CachedAttentionKernelTest, IsThePlainOne) {
   EXPECT_THAT(Lowered(graph), HasSubstr("meshwright.cached_attention"));
   const Outputs outputs = RunBoth(graph, inputs);
   ASSERT_EQ(outputs.kernels.size(), 3u);
-  EXPECT_LE(Difference(outputs.kernels[0], outputs.plain[0]), s.dtype == DType::kBF16 ? 1e-2 : 1e-5);
+  EXPECT_LE(Difference(outputs.kernels[0], outputs.plain[0]),
+            s.dtype == DType::kBF16 ? 1e-2 : 1e-5);
   // The caches are the same bits.
   EXPECT_EQ(Difference(outputs.kernels[1], outputs.plain[1]), 0);
   EXPECT_EQ(Difference(outputs.kernels[2], outputs.plain[2]), 0);

@@ -129,15 +129,14 @@ class Def final : public OpDef {
     }
     const int num_results = node.num_results();
     const std::vector<int64_t>& aliases = node.attrs().Ints("output_operand_aliases");
-    const std::vector<std::string> results =
-        stablehlo::CustomCall(&ctx.writer(), {.target = node.attrs().String("target"),
-                                              .operands = names,
-                                              .operand_types = types,
-                                              .result_types = node.types(),
-                                              .attributes = fmt::format(
-                                                  "api_version = 4 : i32, backend_config = {{{}}}",
+    const std::vector<std::string> results = stablehlo::CustomCall(
+        &ctx.writer(), {.target = node.attrs().String("target"),
+                        .operands = names,
+                        .operand_types = types,
+                        .result_types = node.types(),
+                        .attributes = fmt::format("api_version = 4 : i32, backend_config = {{{}}}",
                                                   fmt::join(config, ", ")),
-                                              .aliases = {aliases.begin(), aliases.end()}});
+                        .aliases = {aliases.begin(), aliases.end()}});
     for (int i = 0; i < num_results; ++i) ctx.Set(i, results[i]);
   }
 

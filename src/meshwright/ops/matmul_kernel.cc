@@ -115,14 +115,13 @@ std::optional<std::string> CallMatmulKernel(LowerContext& ctx, const DotDims& di
   if ((lhs_m != 1 && lhs_k != 1) || (rhs_k != 1 && rhs_n != 1)) return std::nullopt;
   const int64_t out_m = row.size == 1 ? column.size : row.out;
   if (batch.empty()) batch.push_back({1, 0, 0, 0});
-  return CallCpuKernel(
-      ctx, "meshwright.matmul", {{lhs}, {rhs}}, {{out}},
-      {{"sizes", stablehlo::I64Array({row.size, column.size, depth.size})},
-       {"strides", stablehlo::I64Array({lhs_m, lhs_k, rhs_k, rhs_n, out_m})},
-       {"batch", Array(batch, &Loop::size)},
-       {"lhs_batch", Array(batch, &Loop::lhs)},
-       {"rhs_batch", Array(batch, &Loop::rhs)},
-       {"out_batch", Array(batch, &Loop::out)}})[0];
+  return CallCpuKernel(ctx, "meshwright.matmul", {{lhs}, {rhs}}, {{out}},
+                       {{"sizes", stablehlo::I64Array({row.size, column.size, depth.size})},
+                        {"strides", stablehlo::I64Array({lhs_m, lhs_k, rhs_k, rhs_n, out_m})},
+                        {"batch", Array(batch, &Loop::size)},
+                        {"lhs_batch", Array(batch, &Loop::lhs)},
+                        {"rhs_batch", Array(batch, &Loop::rhs)},
+                        {"out_batch", Array(batch, &Loop::out)}})[0];
 }
 
 }  // namespace mw::ops

@@ -159,7 +159,8 @@ std::vector<std::string> CustomCall(Writer* writer, const CustomCallText& call) 
         single ? "" : fmt::format("{}", i), call.aliases[i]));
   }
   const std::string aliased =
-      aliases.empty() ? "" : fmt::format(", output_operand_aliases = [{}]", fmt::join(aliases, ", "));
+      aliases.empty() ? ""
+                      : fmt::format(", output_operand_aliases = [{}]", fmt::join(aliases, ", "));
   const std::string name = writer->NewName();
   writer->Line(fmt::format(
       "{}{} = \"stablehlo.custom_call\"({}) <{{{}{}, call_target_name = {}, has_side_effect = "

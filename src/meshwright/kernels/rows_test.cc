@@ -1,0 +1,214 @@
+// The inner loops of kernels on odd sizes, against sums in float64. Buffers have exactly the sizes
+// that the headers ask for, so that the address sanitizer sees a step too far.
+#include <gtest/gtest.h>
+#include <hwy/aligned_allocator.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "meshwright/base/bfloat16.h"
+#include "meshwright/kernels/attention_rows.h"
+#include "meshwright/kernels/few_rows.h"
+#include "meshwright/kernels/gemm.h"
+
+namespace mw::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+float Wide(float x) { return x; }
+float Wide(uint16_t x) { return BFloat16ToFloat(x); }
+
+class RowsTest : public testing::Test {
+ protected:
+  int64_t Size(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random_);
+  }
+
+  // n numbers in [-1, 1].
+  template <typename T>
+  std::vector<T> Numbers(int64_t n) {
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    std::vector<T> numbers(static_cast<size_t>(n));
+    for (T& x : numbers) {
+      if constexpr (sizeof(T) == 2) {
+        x = FloatToBFloat16(uniform(random_));
+      } else {
+        x = uniform(random_);
+      }
+    }
+    numbers.shrink_to_fit();
+    return numbers;
+  }
+
+  static void ExpectClose(double actual, double expected, double tolerance) {
+    EXPECT_LE(std::abs(actual - expected), tolerance * (1 + std::abs(expected)))
+        << actual << " instead of " << expected;
+  }
+
+  template <typename T, typename Out>
+  void CheckProducts(bool few_rows) {
+    for (int round = 0; round < 60; ++round) {
+      GemmShape s;
+      s.m = Size(1, few_rows ? kFewRows : 40), s.n = Size(1, 70), s.k = Size(1, 150);
+      const bool lhs_transposed = !few_rows && Size(0, 1) == 1;
+      const bool rhs_transposed = few_rows || Size(0, 1) == 1;
+      s.lhs_m = lhs_transposed ? 1 : s.k, s.lhs_k = lhs_transposed ? s.m : 1;
+      s.rhs_k = rhs_transposed ? 1 : s.n, s.rhs_n = rhs_transposed ? s.k : 1;
+      s.out_m = s.n;
+      s.in = sizeof(T) == 2 ? DType::kBF16 : DType::kF32;
+      s.out = sizeof(Out) == 2 ? DType::kBF16 : DType::kF32;
+      const std::vector<T> lhs = Numbers<T>(s.m * s.k), rhs = Numbers<T>(s.k * s.n);
+      std::vector<Out> out(static_cast<size_t>(s.m * s.n));
+      ASSERT_TRUE(!few_rows || IsOfFewRows(s));
+      (few_rows ? FewRows : Gemm)(s, lhs.data(), rhs.data(), out.data());
+      for (int64_t i = 0; i < s.m; ++i) {
+        for (int64_t j = 0; j < s.n; ++j) {
+          double sum = 0;
+          for (int64_t l = 0; l < s.k; ++l) {
+            sum += static_cast<double>(Wide(lhs[i * s.lhs_m + l * s.lhs_k])) *
+                   Wide(rhs[l * s.rhs_k + j * s.rhs_n]);
+          }
+          ExpectClose(Wide(out[i * s.n + j]), sum, sizeof(Out) == 2 ? 1e-2 : 2e-5);
+        }
+      }
+    }
+  }
+
+  template <typename T>
+  void CheckRows() {
+    for (int round = 0; round < 100; ++round) {
+      const int64_t groups = Size(1, 5), width = Size(1, 90), rows = Size(1, 60);
+      const int64_t stride = width + Size(0, 8);
+      const int64_t score_stride = (rows + kRowPadding - 1) / kRowPadding * kRowPadding;
+      const std::vector<T> keys = Numbers<T>((rows - 1) * stride + width);
+      const std::vector<float> q = Numbers<float>(groups * width);
+      const auto scores = hwy::AllocateAligned<float>(groups * score_stride);
+      const bool bf16 = sizeof(T) == 2;
+      DotRows(q.data(), groups, keys.data(), bf16, rows, stride, width, scores.get(), score_stride);
+      std::vector<float> out(static_cast<size_t>(groups * width));
+      WeightedRows(scores.get(), score_stride, groups, keys.data(), bf16, rows, stride, width,
+                   out.data());
+      for (int64_t g = 0; g < groups; ++g) {
+        for (int64_t i = 0; i < rows; ++i) {
+          double dot = 0;
+          for (int64_t j = 0; j < width; ++j) {
+            dot += static_cast<double>(q[g * width + j]) * Wide(keys[i * stride + j]);
+          }
+          ExpectClose(scores[g * score_stride + i], dot, 2e-5);
+        }
+        for (int64_t j = 0; j < width; ++j) {
+          double sum = 0;
+          for (int64_t i = 0; i < rows; ++i) {
+            sum += static_cast<double>(scores[g * score_stride + i]) * Wide(keys[i * stride + j]);
+          }
+          ExpectClose(out[g * width + j], sum, 1e-4);
+        }
+      }
+    }
+  }
+
+  std::mt19937 random_{1};
+};
+
+TEST_F(RowsTest, ProductsOfAnySize) {
+  CheckProducts<float, float>(/*few_rows=*/false);
+  CheckProducts<uint16_t, float>(false);
+  CheckProducts<uint16_t, uint16_t>(false);
+}
+
+TEST_F(RowsTest, ProductsOfFewRows) {
+  CheckProducts<float, float>(/*few_rows=*/true);
+  CheckProducts<uint16_t, float>(true);
+  CheckProducts<uint16_t, uint16_t>(true);
+}
+
+TEST_F(RowsTest, ScoresAndWeightedSums) {
+  CheckRows<float>();
+  CheckRows<uint16_t>();
+}
+
+TEST_F(RowsTest, SoftmaxAndItsGradient) {
+  for (int round = 0; round < 200; ++round) {
+    const int64_t keys = Size(1, 70), padded = (keys + kRowPadding - 1) / kRowPadding * kRowPadding;
+    const auto scores = hwy::AllocateAligned<float>(padded),
+               dprobs = hwy::AllocateAligned<float>(padded);
+    const auto segments = hwy::AllocateAligned<int32_t>(padded);
+    const std::vector<float> s = Numbers<float>(padded), ds = Numbers<float>(padded);
+    for (int64_t i = 0; i < padded; ++i) segments[i] = static_cast<int32_t>(Size(0, 1));
+    std::copy(s.begin(), s.end(), scores.get());
+    std::copy(ds.begin(), ds.end(), dprobs.get());
+    const bool with_segments = Size(0, 1) == 1, narrow = Size(0, 1) == 1;
+    const ScoreRow row{.num_keys = keys,
+                       .num_earlier = Size(0, keys),
+                       .segments = with_segments ? segments.get() : nullptr,
+                       .segment = 1,
+                       .scale = 3};
+    const auto counts = [&](int64_t i) {
+      return i < row.num_earlier && (!with_segments || segments[i] == 1);
+    };
+    std::vector<uint16_t> p(static_cast<size_t>(padded)), dp(static_cast<size_t>(padded));
+    float max = -kInfinity;
+    const float sum = SoftmaxPart(row, scores.get(), narrow ? p.data() : nullptr, &max);
+    double expected_max = -kInfinity, expected_sum = 0;
+    for (int64_t i = 0; i < keys; ++i) {
+      if (counts(i)) expected_max = std::max(expected_max, 3.0 * s[i]);
+    }
+    const auto exp = [&](int64_t i, double shift) {
+      return counts(i) ? std::exp(3.0 * s[i] - shift) : 0.0;
+    };
+    const double tolerance = narrow ? 1e-2 : 1e-5;
+    for (int64_t i = 0; i < keys; ++i) {
+      expected_sum += exp(i, expected_max);
+      ExpectClose(narrow ? BFloat16ToFloat(p[i]) : scores[i], exp(i, expected_max), tolerance);
+    }
+    EXPECT_FLOAT_EQ(max, static_cast<float>(expected_max));
+    ExpectClose(sum, expected_sum, 1e-5);
+
+    std::copy(s.begin(), s.end(), scores.get());
+    SoftmaxGradient(row, /*log_sum_exp=*/0.3F, /*delta=*/0.1F, scores.get(), dprobs.get(),
+                    narrow ? p.data() : nullptr, narrow ? dp.data() : nullptr);
+    for (int64_t i = 0; i < keys; ++i) {
+      const double prob = exp(i, 0.3F);
+      ExpectClose(narrow ? BFloat16ToFloat(p[i]) : scores[i], prob, tolerance);
+      ExpectClose(narrow ? BFloat16ToFloat(dp[i]) : dprobs[i], prob * (ds[i] - 0.1), tolerance);
+    }
+  }
+}
+
+TEST_F(RowsTest, ConversionsAndSums) {
+  for (int round = 0; round < 50; ++round) {
+    const int64_t n = Size(1, 70);
+    std::vector<float> a = Numbers<float>(n);
+    const std::vector<float> b = Numbers<float>(n), before = a;
+    AddTo(a.data(), b.data(), n);
+    std::vector<uint16_t> narrow(static_cast<size_t>(n));
+    Scale(b.data(), n, 2, nullptr, narrow.data());
+    std::vector<float> wide(static_cast<size_t>(n)), rounded = b;
+    ConvertRow(narrow.data(), /*from_bf16=*/true, n, wide.data(), /*to_bf16=*/false);
+    RoundRow(rounded.data(), n);
+    for (int64_t i = 0; i < n; ++i) {
+      EXPECT_EQ(a[i], before[i] + b[i]);
+      EXPECT_EQ(narrow[i], FloatToBFloat16(2 * b[i]));
+      EXPECT_EQ(wide[i], 2 * rounded[i]);
+    }
+  }
+  const std::vector<float> odd = {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity};
+  // In vectors and in the rest of a row.
+  std::vector<float> row(19);
+  for (size_t i = 0; i < row.size(); ++i) row[i] = odd[i % 3];
+  std::vector<uint16_t> narrow(row.size());
+  Scale(row.data(), 19, 1, nullptr, narrow.data());
+  for (size_t i = 0; i < row.size(); ++i) {
+    if (i % 3 == 0) {
+      EXPECT_TRUE(std::isnan(BFloat16ToFloat(narrow[i])));
+    } else {
+      EXPECT_EQ(BFloat16ToFloat(narrow[i]), row[i]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mw::kernels
