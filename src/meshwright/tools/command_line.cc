@@ -65,6 +65,10 @@ constexpr CommandEntry kCommands[] = {
      "  meshwright convert --model SmolLM2.gguf --out smollm2 --dtype bf16\n"
      "  meshwright convert --model run/checkpoints/latest --out tuned.gguf",
      MakeConvertCommand},
+    {"", "plot", "Draws metrics of runs as an SVG picture",
+     "  meshwright plot run --metric learning/loss --out loss.svg\n"
+     "  meshwright plot run-a run-b --metric eval/reward --out rewards.svg --title 'Two rates'",
+     MakePlotCommand},
     {"", "serve", "Answers an orchestrator's calls over gRPC: the trainer as a service",
      "  meshwright serve --model SmolLM2.gguf --out run --loss grpo learning_rate=1e-6\n"
      "  meshwright serve --model random:tiny-llama --listen 127.0.0.1:50051 \\\n"

@@ -14,6 +14,7 @@ std::unique_ptr<Command> MakeEvalCommand();
 std::unique_ptr<Command> MakeGenerateCommand();
 std::unique_ptr<Command> MakeTokenizeCommand();
 std::unique_ptr<Command> MakeConvertCommand();
+std::unique_ptr<Command> MakePlotCommand();
 
 std::unique_ptr<Command> MakeServeCommand();
 
