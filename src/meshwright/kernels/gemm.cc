@@ -6,6 +6,7 @@
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#include "meshwright/base/bfloat16.h"
 #include "meshwright/kernels/scratch.h"
 
 namespace mw::kernels {
@@ -69,7 +70,42 @@ struct Workspace {
   dnnl::stream stream;
   std::map<GemmShape, Compiled> compiled;
   Aligned<char> scratch;
+  Aligned<float> wide_lhs, wide_rhs, wide_out;  // GemmInFloat32
 };
+
+// Whether oneDNN multiplies matrices of bf16 here.
+bool MultipliesBFloat16() {
+  static const bool known = [] {
+    try {
+      Compile({.m = 16,
+               .n = 16,
+               .k = 16,
+               .lhs_m = 16,
+               .lhs_k = 1,
+               .rhs_k = 16,
+               .rhs_n = 1,
+               .out_m = 16,
+               .in = DType::kBF16});
+      return true;
+    } catch (const dnnl::error&) {
+      return false;
+    }
+  }();
+  return known;
+}
+
+// A matrix of bf16 as a dense one of f32.
+const float* Widen(const void* from, int64_t rows, int64_t columns, int64_t row_stride,
+                   int64_t column_stride, Aligned<float>* to) {
+  const auto* narrow = static_cast<const uint16_t*>(from);
+  float* wide = to->Get(rows * columns);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      wide[i * columns + j] = BFloat16ToFloat(narrow[i * row_stride + j * column_stride]);
+    }
+  }
+  return wide;
+}
 
 Workspace& ThisThread() {
   thread_local Workspace workspace;
@@ -78,7 +114,32 @@ Workspace& ThisThread() {
 
 }  // namespace
 
+void GemmInFloat32(const GemmShape& shape, const void* lhs, const void* rhs, void* out) {
+  Workspace& workspace = ThisThread();
+  GemmShape wide = shape;
+  wide.in = wide.out = DType::kF32;
+  wide.lhs_m = shape.k, wide.lhs_k = 1;
+  wide.rhs_k = shape.n, wide.rhs_n = 1;
+  const float* wide_lhs =
+      Widen(lhs, shape.m, shape.k, shape.lhs_m, shape.lhs_k, &workspace.wide_lhs);
+  const float* wide_rhs =
+      Widen(rhs, shape.k, shape.n, shape.rhs_k, shape.rhs_n, &workspace.wide_rhs);
+  if (shape.out == DType::kF32) return Gemm(wide, wide_lhs, wide_rhs, out);
+  wide.out_m = shape.n;
+  float* sums = workspace.wide_out.Get(shape.m * shape.n);
+  Gemm(wide, wide_lhs, wide_rhs, sums);
+  auto* narrow = static_cast<uint16_t*>(out);
+  for (int64_t i = 0; i < shape.m; ++i) {
+    for (int64_t j = 0; j < shape.n; ++j) {
+      narrow[i * shape.out_m + j] = FloatToBFloat16(sums[i * shape.n + j]);
+    }
+  }
+}
+
 void Gemm(const GemmShape& shape, const void* lhs, const void* rhs, void* out) {
+  if (shape.in == DType::kBF16 && !MultipliesBFloat16()) {
+    return GemmInFloat32(shape, lhs, rhs, out);
+  }
   Workspace& workspace = ThisThread();
   Compiled& compiled = workspace.Find(shape);
   compiled.lhs.set_data_handle(const_cast<void*>(lhs));

@@ -22,11 +22,16 @@ struct GemmShape {
   auto operator<=>(const GemmShape&) const = default;
 };
 
-// Computes it on the calling thread; sums are in float32. What is compiled for a shape is kept.
+// Computes it on the calling thread; sums are in float32. What is compiled for a shape is kept. On
+// a CPU for which oneDNN has no products of bf16 (x86-64 without AVX-512) it is GemmInFloat32.
 //
 // The same shape gives the same bits, whichever thread computes it.
 // Errors: throws dnnl::error where oneDNN cannot.
 void Gemm(const GemmShape& shape, const void* lhs, const void* rhs, void* out);
+
+// The same for operands of bf16, which it widens first. REQUIRES: shape.in is bf16, and a result
+// that is added to is f32.
+void GemmInFloat32(const GemmShape& shape, const void* lhs, const void* rhs, void* out);
 
 }  // namespace mw::kernels
 

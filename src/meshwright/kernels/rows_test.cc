@@ -49,7 +49,7 @@ class RowsTest : public testing::Test {
   }
 
   template <typename T, typename Out>
-  void CheckProducts(bool few_rows) {
+  void CheckProducts(bool few_rows, decltype(Gemm)* gemm = Gemm) {
     for (int round = 0; round < 60; ++round) {
       GemmShape s;
       s.m = Size(1, few_rows ? kFewRows : 40), s.n = Size(1, 70), s.k = Size(1, 150);
@@ -63,7 +63,7 @@ class RowsTest : public testing::Test {
       const std::vector<T> lhs = Numbers<T>(s.m * s.k), rhs = Numbers<T>(s.k * s.n);
       std::vector<Out> out(static_cast<size_t>(s.m * s.n));
       ASSERT_TRUE(!few_rows || IsOfFewRows(s));
-      (few_rows ? FewRows : Gemm)(s, lhs.data(), rhs.data(), out.data());
+      (few_rows ? FewRows : gemm)(s, lhs.data(), rhs.data(), out.data());
       for (int64_t i = 0; i < s.m; ++i) {
         for (int64_t j = 0; j < s.n; ++j) {
           double sum = 0;
@@ -117,6 +117,11 @@ TEST_F(RowsTest, ProductsOfAnySize) {
   CheckProducts<float, float>(/*few_rows=*/false);
   CheckProducts<uint16_t, float>(false);
   CheckProducts<uint16_t, uint16_t>(false);
+}
+
+TEST_F(RowsTest, ProductsOfWidenedOperands) {
+  CheckProducts<uint16_t, float>(false, GemmInFloat32);
+  CheckProducts<uint16_t, uint16_t>(false, GemmInFloat32);
 }
 
 TEST_F(RowsTest, ProductsOfFewRows) {
