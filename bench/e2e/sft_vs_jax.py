@@ -40,30 +40,11 @@ import sys
 import tempfile
 import time
 
+from peer_python import python_with
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JAX_VERSION = "0.10.2"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def cache_folder():
-    if os.environ.get("MW_CACHE_DIR"):
-        return pathlib.Path(os.environ["MW_CACHE_DIR"])
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "meshwright"
-
-
-def jax_python():
-    """The interpreter of the pinned JAX, installed if it is not there."""
-    folder = cache_folder() / f"venv-jax-{JAX_VERSION}"
-    python = folder / "bin/python"
-    found = subprocess.run([python, "-c", "import jax; print(jax.__version__)"],
-                           capture_output=True, text=True) if python.exists() else None
-    if found is None or found.stdout.strip() != JAX_VERSION:
-        print(f"installing jax {JAX_VERSION} into {folder}", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", f"jax=={JAX_VERSION}",
-                        f"jaxlib=={JAX_VERSION}"], check=True, stdout=sys.stderr)
-    return str(python)
 
 
 def write_rows(path, count, length, vocab_size):
@@ -158,7 +139,8 @@ class Engine:
 
     def __init__(self, name, options, folder):
         self.name, self.options, self.folder = name, options, folder
-        self.python = jax_python() if name == "jax" else None
+        jax = [f"jax=={JAX_VERSION}", f"jaxlib=={JAX_VERSION}"]
+        self.python = python_with(jax) if name == "jax" else None
         self.data = folder / "rows.jsonl"
         self.count = 0
 

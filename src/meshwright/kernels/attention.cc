@@ -10,12 +10,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <exception>
 #include <limits>
-#include <string>
 
 #include "meshwright/kernels/attention_rows.h"
 #include "meshwright/kernels/gemm.h"
+#include "meshwright/kernels/handler_util.h"
 #include "meshwright/kernels/handlers.h"
 #include "meshwright/kernels/parallel_for.h"
 #include "meshwright/kernels/scratch.h"
@@ -154,11 +153,8 @@ void WeightedByKeys(const Sizes& s, const Strip& strip, const void* p, const voi
 void Write(const Sizes& s, const float* from, int64_t rows, float factor, void* to, int64_t at,
            int64_t stride) {
   for (int64_t r = 0; r < rows; ++r) {
-    const int64_t element = at + r * stride;
-    const bool narrow = s.dtype == DType::kBF16;
     Scale(from + r * s.head_dim, s.head_dim, factor,
-          narrow ? nullptr : static_cast<float*>(to) + element,
-          narrow ? static_cast<uint16_t*>(to) + element : nullptr);
+          static_cast<char*>(to) + (at + r * stride) * s.bytes(), s.dtype == DType::kBF16);
   }
 }
 
@@ -192,7 +188,8 @@ void ForwardBlock(const Sizes& s, const Tensors& in, const Head& head, int64_t q
       const float factor = before == max[i] ? 1.0F : std::exp(before - max[i]);
       total[i] = total[i] * factor + sum;
       if (add && factor != 1.0F) {
-        Scale(sums + i * s.head_dim, s.head_dim, factor, sums + i * s.head_dim, nullptr);
+        Scale(sums + i * s.head_dim, s.head_dim, factor, sums + i * s.head_dim,
+              /*to_bf16=*/false);
       }
     }
     Weighted(s, strip, narrow ? static_cast<const void*>(probs) : scores, At(in.v, s, keys_at), add,
@@ -296,9 +293,8 @@ ffi::ErrorOr<Sizes> SizesOf(const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
   };
   const bool fit = d.size() == 5 && same(k, {d[0], d[1], d[3], d[4]}) &&
                    same(v, {d[0], d[1], d[3], d[4]}) && same(segments, {d[0], d[3]}) &&
-                   (q.element_type() == ffi::F32 || q.element_type() == ffi::BF16) &&
-                   k.element_type() == q.element_type() && v.element_type() == q.element_type() &&
-                   segments.element_type() == ffi::S32;
+                   IsKnown(q.element_type()) && k.element_type() == q.element_type() &&
+                   v.element_type() == q.element_type() && segments.element_type() == ffi::S32;
   if (!fit) {
     return ffi::Unexpected(
         ffi::Error::InvalidArgument("meshwright.attention: operands do not fit"));
@@ -308,7 +304,7 @@ ffi::ErrorOr<Sizes> SizesOf(const ffi::AnyBuffer& q, const ffi::AnyBuffer& k,
                .groups = d[2],
                .tokens = d[3],
                .head_dim = d[4],
-               .dtype = q.element_type() == ffi::BF16 ? DType::kBF16 : DType::kF32,
+               .dtype = DTypeOf(q.element_type()),
                .scale = static_cast<float>(scale)};
 }
 
@@ -325,7 +321,7 @@ ffi::Error Attention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k, f
   }
   const Tensors in{q.untyped_data(), k.untyped_data(), v.untyped_data(),
                    static_cast<const int32_t*>(segments.untyped_data())};
-  try {
+  return Guarded("meshwright.attention", [&] {
     ParallelFor(pool, s.heads() * s.blocks(), [&](int64_t task) {
       // Later blocks see more keys: they come first, so that no long task is the last one.
       const int64_t block = s.blocks() - 1 - task / s.heads();
@@ -334,10 +330,7 @@ ffi::Error Attention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k, f
                    {head / (s.groups * s.kv_heads), head / s.groups % s.kv_heads, head % s.groups},
                    block * kQueries, out->untyped_data(), log_sum_exp->typed_data());
     });
-  } catch (const std::exception& e) {
-    return ffi::Error::Internal(std::string("meshwright.attention: ") + e.what());
-  }
-  return ffi::Error::Success();
+  });
 }
 
 ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k, ffi::AnyBuffer v,
@@ -348,24 +341,18 @@ ffi::Error AttentionGrad(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer 
   const ffi::ErrorOr<Sizes> sizes = SizesOf(q, k, v, segments, scale);
   if (sizes.has_error()) return sizes.error();
   const Sizes& s = *sizes;
-  const auto as = [](const auto& a, const auto& b) {
-    return a.element_type() == b.element_type() && a.element_count() == b.element_count();
-  };
   if (static_cast<int64_t>(log_sum_exp.element_count()) != s.heads() * s.tokens ||
-      delta.element_count() != log_sum_exp.element_count() || !as(dout, q) || !as(*dq, q) ||
-      !as(*dk, k) || !as(*dv, k)) {
+      delta.element_count() != log_sum_exp.element_count() || !IsLike(dout, q) || !IsLike(*dq, q) ||
+      !IsLike(*dk, k) || !IsLike(*dv, k)) {
     return ffi::Error::InvalidArgument("meshwright.attention_grad: operands do not fit");
   }
-  try {
+  return Guarded("meshwright.attention_grad", [&] {
     Backward(pool, s,
              {q.untyped_data(), k.untyped_data(), v.untyped_data(),
               static_cast<const int32_t*>(segments.untyped_data())},
              {log_sum_exp.typed_data(), delta.typed_data(), dout.untyped_data()},
              dq->untyped_data(), dk->untyped_data(), dv->untyped_data());
-  } catch (const std::exception& e) {
-    return ffi::Error::Internal(std::string("meshwright.attention_grad: ") + e.what());
-  }
-  return ffi::Error::Success();
+  });
 }
 
 XLA_FFI_DEFINE_HANDLER(kAttention, Attention,

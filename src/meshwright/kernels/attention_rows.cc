@@ -102,25 +102,27 @@ void SoftmaxGradient(const ScoreRow& row, float log_sum_exp, float delta,
   }
 }
 
-void Scale(const float* in, int64_t n, float factor, float* out, uint16_t* out_bf16) {
+void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const Vec by = hn::Set(d, factor);
+  auto* wide = static_cast<float*>(out);
+  auto* narrow = static_cast<uint16_t*>(out);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const Vec v = hn::Mul(hn::LoadU(d, in + i), by);
-    if (out_bf16 != nullptr) {
-      StoreNarrow(v, out_bf16 + i);
+    if (to_bf16) {
+      StoreNarrow(v, narrow + i);
     } else {
-      hn::StoreU(v, d, out + i);
+      hn::StoreU(v, d, wide + i);
     }
   }
   for (; i < n; ++i) {
     const float v = in[i] * factor;
-    if (out_bf16 != nullptr) {
-      out_bf16[i] = FloatToBFloat16(v);
+    if (to_bf16) {
+      narrow[i] = FloatToBFloat16(v);
     } else {
-      out[i] = v;
+      wide[i] = v;
     }
   }
 }
@@ -258,8 +260,8 @@ void SoftmaxGradient(const ScoreRow& row, float log_sum_exp, float delta, float*
   HWY_DYNAMIC_DISPATCH(SoftmaxGradient)
   (row, log_sum_exp, delta, scores, dprobs, narrow, narrow_gradient);
 }
-void Scale(const float* in, int64_t n, float factor, float* out, uint16_t* out_bf16) {
-  HWY_DYNAMIC_DISPATCH(Scale)(in, n, factor, out, out_bf16);
+void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16) {
+  HWY_DYNAMIC_DISPATCH(Scale)(in, n, factor, out, to_bf16);
 }
 void DotRows(const float* q, int64_t groups, const void* rows, bool bf16, int64_t num_rows,
              int64_t stride, int64_t width, float* scores, int64_t score_stride) {
@@ -278,7 +280,7 @@ void ConvertRow(const void* from, bool from_bf16, int64_t n, void* to, bool to_b
     const auto* narrow = static_cast<const uint16_t*>(from);
     for (int64_t i = 0; i < n; ++i) static_cast<float*>(to)[i] = BFloat16ToFloat(narrow[i]);
   } else {
-    Scale(static_cast<const float*>(from), n, 1, nullptr, static_cast<uint16_t*>(to));
+    Scale(static_cast<const float*>(from), n, 1, to, to_bf16);
   }
 }
 void RoundRow(float* row, int64_t n) {

@@ -28,8 +28,8 @@ float SoftmaxPart(const ScoreRow& row, float* scores, uint16_t* narrow, float* m
 void SoftmaxGradient(const ScoreRow& row, float log_sum_exp, float delta, float* scores,
                      float* dprobs, uint16_t* narrow, uint16_t* narrow_gradient);
 
-// out = in * factor, n numbers, to f32 (it may be `in`) or, where `out_bf16` is not null, to that.
-void Scale(const float* in, int64_t n, float factor, float* out, uint16_t* out_bf16);
+// out = in * factor, n numbers, to f32 (it may be `in`) or to bf16.
+void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16);
 
 // Rows of keys and values, `stride` numbers apart, are f32 or bf16.
 

@@ -6,12 +6,11 @@
 // dot products in registers. Prompts are read in blocks of tokens, whose products are Gemm's.
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <limits>
-#include <string>
 
 #include "meshwright/kernels/attention_rows.h"
 #include "meshwright/kernels/gemm.h"
+#include "meshwright/kernels/handler_util.h"
 #include "meshwright/kernels/handlers.h"
 #include "meshwright/kernels/parallel_for.h"
 #include "meshwright/kernels/scratch.h"
@@ -114,9 +113,7 @@ void AttendInBlocks(const Sizes& s, Elements q, Elements k, Elements v, int64_t 
            s.narrow ? static_cast<const void*>(probs) : scores, values_data, sums);
       for (int64_t i = 0; i < tokens; ++i) {
         const Elements to = out.At(at + i * token_stride);
-        Scale(sums + i * s.head_dim, s.head_dim, 1.0F / total[i],
-              to.narrow ? nullptr : static_cast<float*>(to.data),
-              to.narrow ? static_cast<uint16_t*>(to.data) : nullptr);
+        Scale(sums + i * s.head_dim, s.head_dim, 1.0F / total[i], to.data, to.narrow);
       }
     }
   }
@@ -142,15 +139,14 @@ void AttendOneByOne(const Sizes& s, Elements q, Elements k, Elements v, int64_t 
       float* row = scores + g * stride;
       const float total = SoftmaxPart({.num_keys = keys, .num_earlier = keys, .scale = s.scale},
                                       row, nullptr, &max);
-      Scale(row, keys, 1.0F / total, row, nullptr);
+      Scale(row, keys, 1.0F / total, row, /*to_bf16=*/false);
       // As the plain form rounds probabilities.
       if (s.narrow) RoundRow(row, keys);
     }
     WeightedRows(scores, stride, s.groups, v.data, v.narrow, keys, s.slot_stride(), s.head_dim,
                  sums);
     const Elements to = out.At(at);
-    Scale(sums, numbers, 1, to.narrow ? nullptr : static_cast<float*>(to.data),
-          to.narrow ? static_cast<uint16_t*>(to.data) : nullptr);
+    Scale(sums, numbers, 1, to.data, to.narrow);
   }
 }
 
@@ -160,16 +156,12 @@ ffi::Error CachedAttention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffe
                            ffi::Result<ffi::AnyBuffer> out, ffi::Result<ffi::AnyBuffer> k_out,
                            ffi::Result<ffi::AnyBuffer> v_out, double scale) {
   const auto d = q.dimensions(), c = k_cache.dimensions();
-  const auto is_known = [](ffi::DataType t) { return t == ffi::F32 || t == ffi::BF16; };
-  const auto as = [](const auto& a, const auto& b) {
-    return a.element_type() == b.element_type() && a.element_count() == b.element_count();
-  };
-  const bool fit = d.size() == 5 && c.size() == 5 && is_known(q.element_type()) &&
-                   is_known(k_cache.element_type()) && k.element_type() == q.element_type() &&
-                   k.element_count() * static_cast<size_t>(d[3]) == q.element_count() && as(v, k) &&
-                   as(v_cache, k_cache) && as(*k_out, k_cache) && as(*v_out, k_cache) &&
-                   as(*out, q) && c[1] == d[0] && c[2] >= d[1] && c[3] == d[2] && c[4] == d[4] &&
-                   layer.element_count() == 1 &&
+  const bool fit = d.size() == 5 && c.size() == 5 && IsKnown(q.element_type()) &&
+                   IsKnown(k_cache.element_type()) && k.element_type() == q.element_type() &&
+                   k.element_count() * static_cast<size_t>(d[3]) == q.element_count() &&
+                   IsLike(v, k) && IsLike(v_cache, k_cache) && IsLike(*k_out, k_cache) &&
+                   IsLike(*v_out, k_cache) && IsLike(*out, q) && c[1] == d[0] && c[2] >= d[1] &&
+                   c[3] == d[2] && c[4] == d[4] && layer.element_count() == 1 &&
                    static_cast<int64_t>(start.element_count()) == d[0];
   if (!fit) {
     return ffi::Error::InvalidArgument("meshwright.cached_attention: operands do not fit");
@@ -191,7 +183,7 @@ ffi::Error CachedAttention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffe
   const int64_t at_layer = std::clamp<int64_t>(layer.typed_data()[0], 0, c[0] - 1);
   const Elements of_q{q.untyped_data(), s.narrow}, of_out{out->untyped_data(), s.narrow};
   const int64_t in_row = s.slots * s.slot_stride();
-  try {
+  return Guarded("meshwright.cached_attention", [&] {
     const auto head = [&](int64_t row, int64_t kv_head) {
       const int64_t first = start.typed_data()[row];
       const int64_t slot = std::clamp<int64_t>(first, 0, s.slots - s.tokens);
@@ -226,10 +218,7 @@ ffi::Error CachedAttention(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffe
         head(i / s.kv_heads, i % s.kv_heads);
       }
     });
-  } catch (const std::exception& e) {
-    return ffi::Error::Internal(std::string("meshwright.cached_attention: ") + e.what());
-  }
-  return ffi::Error::Success();
+  });
 }
 
 XLA_FFI_DEFINE_HANDLER(kCachedAttention, CachedAttention,

@@ -1,10 +1,10 @@
 // meshwright.matmul: products of matrices by oneDNN, cut into tiles that threads share.
 #include <algorithm>
-#include <exception>
 #include <numeric>
 
 #include "meshwright/kernels/few_rows.h"
 #include "meshwright/kernels/gemm.h"
+#include "meshwright/kernels/handler_util.h"
 #include "meshwright/kernels/handlers.h"
 #include "meshwright/kernels/parallel_for.h"
 #include "xla/ffi/api/ffi.h"
@@ -69,10 +69,9 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
       rhs_batch.size() != batch.size() || out_batch.size() != batch.size()) {
     return ffi::Error::InvalidArgument("meshwright.matmul: attributes do not fit");
   }
-  const auto is_known = [](ffi::DataType t) { return t == ffi::F32 || t == ffi::BF16; };
   const bool bf16 = lhs.element_type() == ffi::BF16;
-  if (!is_known(lhs.element_type()) || rhs.element_type() != lhs.element_type() ||
-      !is_known(out->element_type()) || (!bf16 && out->element_type() == ffi::BF16)) {
+  if (!IsKnown(lhs.element_type()) || rhs.element_type() != lhs.element_type() ||
+      !IsKnown(out->element_type()) || (!bf16 && out->element_type() == ffi::BF16)) {
     return ffi::Error::InvalidArgument("meshwright.matmul: operands must be f32 or bf16");
   }
   GemmShape shape{.m = sizes[0],
@@ -83,8 +82,8 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
                   .rhs_k = strides[2],
                   .rhs_n = strides[3],
                   .out_m = strides[4],
-                  .in = bf16 ? DType::kBF16 : DType::kF32,
-                  .out = out->element_type() == ffi::BF16 ? DType::kBF16 : DType::kF32};
+                  .in = DTypeOf(lhs.element_type()),
+                  .out = DTypeOf(out->element_type())};
   std::vector<std::pair<int64_t, int64_t>> in_lhs = {{shape.m, shape.lhs_m},
                                                      {shape.k, shape.lhs_k}},
                                            in_rhs = {{shape.k, shape.rhs_k},
@@ -125,7 +124,7 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
   };
   const int64_t in_matrix = tiles.rows * tiles.columns;
   const int64_t together = in_matrix > 1 ? 1 : tiles.matrices_together;
-  try {
+  return Guarded("meshwright.matmul", [&] {
     ParallelFor(pool, CeilDiv(matrices * in_matrix, together), [&](int64_t task) {
       const int64_t end = std::min(matrices * in_matrix, (task + 1) * together);
       for (int64_t i = task * together; i < end; ++i) {
@@ -133,10 +132,7 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
         compute(i / in_matrix, tile / tiles.columns * tiles.m, tile % tiles.columns * tiles.n);
       }
     });
-  } catch (const std::exception& e) {
-    return ffi::Error::Internal(std::string("meshwright.matmul: ") + e.what());
-  }
-  return ffi::Error::Success();
+  });
 }
 
 XLA_FFI_DEFINE_HANDLER(kMatmul, Matmul,

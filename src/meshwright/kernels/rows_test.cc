@@ -190,7 +190,7 @@ TEST_F(RowsTest, ConversionsAndSums) {
     const std::vector<float> b = Numbers<float>(n), before = a;
     AddTo(a.data(), b.data(), n);
     std::vector<uint16_t> narrow(static_cast<size_t>(n));
-    Scale(b.data(), n, 2, nullptr, narrow.data());
+    Scale(b.data(), n, 2, narrow.data(), /*to_bf16=*/true);
     std::vector<float> wide(static_cast<size_t>(n)), rounded = b;
     ConvertRow(narrow.data(), /*from_bf16=*/true, n, wide.data(), /*to_bf16=*/false);
     RoundRow(rounded.data(), n);
@@ -205,7 +205,7 @@ TEST_F(RowsTest, ConversionsAndSums) {
   std::vector<float> row(19);
   for (size_t i = 0; i < row.size(); ++i) row[i] = odd[i % 3];
   std::vector<uint16_t> narrow(row.size());
-  Scale(row.data(), 19, 1, nullptr, narrow.data());
+  Scale(row.data(), 19, 1, narrow.data(), /*to_bf16=*/true);
   for (size_t i = 0; i < row.size(); ++i) {
     if (i % 3 == 0) {
       EXPECT_TRUE(std::isnan(BFloat16ToFloat(narrow[i])));

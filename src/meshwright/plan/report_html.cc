@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "meshwright/base/xml_text.h"
+
 namespace mw::plan {
 namespace {
 
@@ -15,29 +17,6 @@ constexpr double kWidth = 1000;  // of a bar or timeline, in units of the drawin
 constexpr double kLaneHeight = 18;
 // Ops that would be narrower are left out: there are thousands.
 constexpr double kLeastWidth = 0.4;
-
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 struct Part {
   const char* name;
@@ -59,7 +38,7 @@ std::string Rect(double x, double y, double width, double height, std::string_vi
   return fmt::format(
       "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" fill=\"{}\">"
       "<title>{}</title></rect>\n",
-      x, y, width, height, color, Escaped(tip));
+      x, y, width, height, color, XmlText(tip));
 }
 
 std::string Svg(double height, const std::string& content) {
@@ -162,10 +141,10 @@ std::string MemoryHtml(const StepPlan& plan) {
   }
   std::string text = "<h3>Memory of a device</h3>\n" + Legend() + "<table class=\"bars\">\n";
   for (const PlannedKernel& kernel : plan.kernels) {
-    text += fmt::format("<tr><th>{}</th>", Escaped(kernel.name));
+    text += fmt::format("<tr><th>{}</th>", XmlText(kernel.name));
     text += kernel.compiled.does_not_fit
                 ? fmt::format("<td>does not fit: {}</td><td></td></tr>\n",
-                              Escaped(kernel.compiled.does_not_fit->message))
+                              XmlText(kernel.compiled.does_not_fit->message))
                 : fmt::format("<td>{}</td><td class=\"n\">{:.2f} GiB</td></tr>\n",
                               MemoryBar(kernel.memory, full, plan.target.hbm_bytes),
                               static_cast<double>(kernel.memory.Total()) / kGib);
@@ -180,9 +159,9 @@ std::string ScheduleHtml(const StepPlan& plan) {
     const hlo::Schedule& schedule = *kernel.compiled.schedule;
     text +=
         fmt::format("<h4>{} <small>× {}, {:.2f} ms, {:.2f} exposed</small></h4>\n",
-                    Escaped(kernel.name), kernel.count, schedule.modelled_ms, schedule.exposed_ms);
+                    XmlText(kernel.name), kernel.count, schedule.modelled_ms, schedule.exposed_ms);
     for (const hlo::Timeline& timeline : schedule.computations) {
-      text += fmt::format("<p class=\"lane\">{}{}</p>\n{}", Escaped(timeline.name),
+      text += fmt::format("<p class=\"lane\">{}{}</p>\n{}", XmlText(timeline.name),
                           timeline.trips > 1 ? fmt::format(" × {}", timeline.trips) : "",
                           TimelineSvg(timeline));
     }
@@ -198,7 +177,7 @@ std::string ScheduleHtml(const StepPlan& plan) {
 }
 
 std::string TextHtml(const StepPlan& plan) {
-  return "<h3>Figures</h3>\n<pre>" + Escaped(ToText(plan)) + "</pre>\n";
+  return "<h3>Figures</h3>\n<pre>" + XmlText(ToText(plan)) + "</pre>\n";
 }
 
 // Bars of time and memory side by side.
@@ -219,7 +198,7 @@ std::string ComparisonHtml(const std::vector<NamedPlan>& plans) {
     text += fmt::format(
         "<tr><th>{}</th><td>{}</td><td class=\"n\">{}</td><td>{}</td><td "
         "class=\"n\">{}</td></tr>\n",
-        Escaped(named.name),
+        XmlText(named.name),
         Svg(kLaneHeight, Rect(0, 0, most_ms > 0 ? kWidth * ms / most_ms : 0, kLaneHeight, "#4269d0",
                               fmt::format("{:.2f} ms", ms))),
         Cell(named.plan.modelled_ms(), "ms"),
@@ -255,15 +234,15 @@ std::string ToHtml(const std::string& title, const std::vector<NamedPlan>& plans
       "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n"
       "<style>{1}</style>\n<h1>{0}</h1>\n",
-      Escaped(title), kStyle);
+      XmlText(title), kStyle);
   if (plans.size() > 1) text += ComparisonHtml(plans);
   for (const NamedPlan& named : plans) {
     const StepPlan& plan = named.plan;
     text += fmt::format(
         "<h2>{}</h2>\n<p>{} devices of {}, mesh {}, rules {}. A step: {}, {} of it "
         "exposed; device peak {:.2f} GiB.</p>\n",
-        Escaped(named.name), plan.target.num_devices, Escaped(plan.target.topology),
-        Escaped(plan.mesh), Escaped(plan.rules), Cell(plan.modelled_ms(), "ms"),
+        XmlText(named.name), plan.target.num_devices, XmlText(plan.target.topology),
+        XmlText(plan.mesh), XmlText(plan.rules), Cell(plan.modelled_ms(), "ms"),
         Cell(plan.exposed_ms(), "ms"), static_cast<double>(plan.device_peak_bytes()) / kGib);
     text += MemoryHtml(plan) + ScheduleHtml(plan) + TextHtml(plan);
   }

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "meshwright/base/nearest_name.h"
+#include "meshwright/base/xml_text.h"
 
 namespace mw::tools {
 namespace {
@@ -23,26 +24,6 @@ constexpr double kLeft = 70, kRight = 20, kTop = 40, kBottom = 45;
 // Okabe and Ito 2008: told apart by people who see few colors.
 constexpr const char* kColors[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                    "#E69F00", "#56B4E9", "#000000"};
-
-std::string Escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
 
 // An axis from data to pixels.
 struct Axis {
@@ -181,7 +162,7 @@ absl::StatusOr<std::string> PlotSvg(const std::vector<Curve>& curves, const Plot
   if (!options.title.empty()) {
     svg += fmt::format(
         "<text x=\"{:.1f}\" y=\"24\" text-anchor=\"middle\" font-size=\"15\">{}</text>\n",
-        kWidth / 2, Escaped(options.title));
+        kWidth / 2, XmlText(options.title));
   }
   for (size_t c = 0; c < curves.size(); ++c) {
     const std::vector<CurvePoint>& points = curves[c].points;
@@ -213,7 +194,7 @@ absl::StatusOr<std::string> PlotSvg(const std::vector<Curve>& curves, const Plot
     svg += fmt::format(
         "<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" y2=\"{1:.1f}\" stroke=\"{3}\" "
         "stroke-width=\"3\"/><text x=\"{4:.1f}\" y=\"{5:.1f}\">{6}</text>\n",
-        kLeft + 12, at, kLeft + 36, color, kLeft + 42, at + 4, Escaped(curves[c].name));
+        kLeft + 12, at, kLeft + 36, color, kLeft + 42, at + 4, XmlText(curves[c].name));
   }
   return svg + "</svg>\n";
 }

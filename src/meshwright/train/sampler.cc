@@ -192,8 +192,9 @@ class Sampler::Impl {
     const GenerationDTypes dtypes{.weights = options_.weight_dtype, .cache = options_.cache_dtype};
     const auto build = [&]() -> absl::StatusOr<compile::Program> {
       if (shape.new_rows > 0) return BuildInsertProgram(*model_, dtypes, shape);
-      if (shape.steps > 0)
+      if (shape.steps > 0) {
         return BuildDecodeProgram(*model_, options_.model, dtypes, shape, target_);
+      }
       return BuildPrefillProgram(*model_, options_.model, dtypes, shape, target_);
     };
     MW_ASSIGN_OR_RETURN(const compile::Program program, build());
