@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "meshwright/compile/lower.h"
+#include "meshwright/spmd/delay_reductions.h"
 #include "meshwright/spmd/partition.h"
 #include "meshwright/spmd/prefetch.h"
 
@@ -80,6 +81,10 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       spmd::PartitionedProgram partitioned = spmd::Partition(graph, options);
       if (partition.prefetch_gathers) {
         partitioned.local.graph = spmd::PrefetchGathers(*partitioned.local.graph);
+        partitioned.local.graph->Verify();
+      }
+      if (partition.delay_reductions) {
+        partitioned.local.graph = spmd::DelayReductions(*partitioned.local.graph);
         partitioned.local.graph->Verify();
       }
       const graph::Graph& local = *partitioned.local.graph;

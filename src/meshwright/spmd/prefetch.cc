@@ -12,9 +12,9 @@
 #include "meshwright/ops/iota.h"
 #include "meshwright/ops/max.h"
 #include "meshwright/ops/min.h"
-#include "meshwright/ops/reshape.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/ops/slice.h"
+#include "meshwright/spmd/rewrite_nodes.h"
 
 namespace mw::spmd {
 namespace {
@@ -64,10 +64,6 @@ std::vector<Gather> FindGathers(const Graph& body, const ScanLayout& layout) {
 Value Append(Graph& dst, const Gather& gather, Value slice) {
   for (Node* node : gather.chain) slice = graph::CloneNode(dst, *node, {slice})->result();
   return slice;
-}
-
-Value DropLeadingDim(Value row) {
-  return ops::Reshape(row, Dims(row.dims().begin() + 1, row.dims().end()));
 }
 
 // `node` over `operands` of `dst`, gathering ahead; what stands for its results.
@@ -154,38 +150,11 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
 }  // namespace
 
 std::unique_ptr<Graph> PrefetchGathers(const Graph& local) {
-  auto dst = std::make_unique<Graph>();
-  ValueMap<Value> map;
-  for (size_t i = 0; i < local.parameters().size(); ++i) {
-    const Value old = local.parameters()[i];
-    map[old] = dst->AddParameter(old.type(), local.parameter_infos()[i].name);
-  }
-  for (const auto& node : local.nodes()) {
-    if (node->is_parameter()) continue;
-    std::vector<Value> operands;
-    for (const Value& v : node->operands()) operands.push_back(map.at(v));
-    std::vector<Gather> gathers;
-    if (node->op_name() == "scan") gathers = FindGathers(*node->regions()[0], ScanLayout(*node));
-    std::vector<Value> results;
-    if (gathers.empty()) {
-      Node* copy = graph::CloneNode(*dst, *node, std::move(operands));
-      for (int r = 0; r < node->num_results(); ++r) results.push_back(copy->result(r));
-    } else {
-      const std::string saved = dst->scope();
-      dst->set_scope(node->scope());
-      results = Rewrite(*dst, *node, operands, gathers);
-      dst->set_scope(saved);
-    }
-    for (int r = 0; r < node->num_results(); ++r) map[node->result(r)] = results[r];
-  }
-  std::vector<Value> outputs;
-  for (const Value& v : local.outputs()) outputs.push_back(map.at(v));
-  dst->SetOutputs(std::move(outputs), local.output_names());
-  for (size_t i = 0; i < local.parameters().size(); ++i) {
-    const int output = local.parameter_infos()[i].donated_to_output;
-    if (output >= 0) dst->Donate(static_cast<int>(i), output);
-  }
-  return dst;
+  return RewriteNodes(local, [](Graph& dst, const Node& node, const std::vector<Value>& operands) {
+    if (node.op_name() != "scan") return std::vector<Value>();
+    const std::vector<Gather> gathers = FindGathers(*node.regions()[0], ScanLayout(node));
+    return gathers.empty() ? std::vector<Value>() : Rewrite(dst, node, operands, gathers);
+  });
 }
 
 }  // namespace mw::spmd

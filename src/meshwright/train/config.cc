@@ -198,8 +198,9 @@ std::vector<ConfigField> MakeFields() {
                "not divide"),
       MW_FIELD("gather_parameters", mesh.gather_parameters,
                "layer, micro_batch or update: when sharded weights are gathered"),
-      MW_FIELD("reduce_gradients", mesh.reduce_gradients,
-               "AXIS=micro_batch or AXIS=update, …: when gradients are summed over an axis"),
+      MW_FIELD(
+          "reduce_gradients", mesh.reduce_gradients,
+          "AXIS=layer, AXIS=micro_batch or AXIS=update, …: when gradients are summed over an axis"),
       MW_FIELD("fsdp_prefetch", mesh.fsdp_prefetch,
                "gather a layer's weights while the layer before it computes"),
       MW_FIELD("shard_optimizer_over_data", mesh.shard_optimizer_over_data,

@@ -135,6 +135,7 @@ const std::vector<Toggle>& Toggles() {
        {"EngineMeshTest.IndivisibleDimsAreKeptWholeWhenAsked"}},
       {"gather_parameters", "micro_batch", kPrograms, {"mesh=fsdp=2"}},
       {"reduce_gradients", "data=micro_batch", kPrograms, {"mesh=data=2"}},
+      {"reduce_gradients", "data=layer", kPrograms, {"mesh=data=2"}},
       {"fsdp_prefetch", "true", kPrograms, {"mesh=fsdp=2"}},
       {"shard_optimizer_over_data", "true", kPrograms, {"mesh=data=2"}},
       {"check_replicas", "true", kElsewhere, {"EngineMeshesTest.GivesTheNumbersOfOneDevice"}},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -349,6 +350,45 @@ TEST_F(EngineMeshTest, PrefetchGathersALayerAhead) {
     }
     EXPECT_EQ(a.programs.at("update_kernel"), b.programs.at("update_kernel"));
   }
+}
+
+// In the loop over layers each of nine gradients a layer is summed once for each layer, and once
+// more before the first; the last layer's after the loop.
+TEST_F(EngineMeshTest, GradientsAreSummedALayerLate) {
+  for (const auto& [mesh, axis, kind] :
+       std::vector<std::array<const char*, 3>>{{"data=4", "data", "all_reduce"},
+                                               {"data=2,fsdp=2,tensor=2", "data", "all_reduce"},
+                                               {"fsdp=4", "fsdp", "reduce_scatter"}}) {
+    Layout plain;
+    plain.settings.mesh = mesh;
+    plain.settings.reduce_gradients = fmt::format("{}=micro_batch", axis);
+    Layout late = plain;
+    late.settings.reduce_gradients = fmt::format("{}=layer", axis);
+    const Outcome a = Train(plain);
+    const Outcome b = Train(late);
+    ExpectSame(b, a, 1e-6);
+    for (const char* kernel : {"first_kernel", "accum_kernel"}) {
+      EXPECT_EQ(spmd::CountCollectives(b.census.at(kernel), kind, axis),
+                spmd::CountCollectives(a.census.at(kernel), kind, axis) + 9)
+          << kernel << " " << mesh;
+    }
+    EXPECT_EQ(a.programs.at("update_kernel"), b.programs.at("update_kernel"));
+  }
+}
+
+TEST_F(EngineMeshTest, SumsALayerLateNeedALoop) {
+  Layout layout;
+  layout.settings.mesh = "data=4";
+  layout.settings.reduce_gradients = "data=layer";
+  EXPECT_EQ(Refusal(layout), "accepted");
+  layout.settings.shard_mode = "auto";
+  EXPECT_THAT(Refusal(layout), HasSubstr("reduce_gradients=data=layer places a reduction"));
+  layout.settings.shard_mode = "explicit";
+  layout.scan_layers = false;
+  EXPECT_THAT(Refusal(layout), HasSubstr("scan_layers=false has none; use scan_layers=true, or"));
+  layout.scan_layers = true;
+  layout.embed_grad = {"data"};
+  EXPECT_THAT(Refusal(layout), HasSubstr("reduce_gradients=data=layer sums in every micro-batch"));
 }
 
 TEST_F(EngineMeshTest, PrefetchWithNothingToGatherIsRefused) {

@@ -65,6 +65,23 @@ TEST(MeshMatrixTest, TheOtherAxesGiveTheNumbersOfOneDevice) {
   }
 }
 
+TEST(MeshMatrixTest, SumsALayerLateGiveTheNumbersOfOneDevice) {
+  for (const char* line : {"mesh=data=2 reduce_gradients=data=layer",
+                           "mesh=data=2,fsdp=2,tensor=2 reduce_gradients=data=layer,fsdp=layer",
+                           "mesh=fsdp=4 reduce_gradients=fsdp=layer fsdp_prefetch=true",
+                           "mesh=context=2,data=2 reduce_gradients=data=layer"}) {
+    for (const char* family : {"llama", "qwen3"}) {
+      for (const int rank : {0, 3}) {
+        MeshCase c = ParseMeshCase(line);
+        c.family = family;
+        c.num_micro_batches = 2;
+        c.lora_rank = rank;
+        EXPECT_EQ(MeshFault(Evaluated(), c), "") << ToLine(c);
+      }
+    }
+  }
+}
+
 // The adapters' gradients travel as those of weights do, and frozen weights have none.
 TEST(MeshMatrixTest, AdaptersGiveTheNumbersOfOneDevice) {
   for (const char* line :
@@ -74,6 +91,7 @@ TEST(MeshMatrixTest, AdaptersGiveTheNumbersOfOneDevice) {
         "mesh=fsdp=4,tensor=2 gather_parameters=update",
         "mesh=fsdp=4 gather_parameters=micro_batch",
         "mesh=fsdp=2,data=2 reduce_gradients=fsdp=update",
+        "mesh=fsdp=2,data=2 reduce_gradients=data=micro_batch",
         "mesh=data=4 shard_optimizer_over_data=true", "mesh=data=2,fsdp=2 embed_grad=data",
         "mesh=context=2,tensor=2"}) {
     for (const char* family : {"llama", "qwen3"}) {

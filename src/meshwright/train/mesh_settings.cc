@@ -27,9 +27,8 @@ absl::Status ParseReduceGradients(const std::string& text,
           Excerpt(part)));
     }
     MW_ASSIGN_OR_RETURN(const size_t when, OneOf("reduce_gradients", part.substr(equals + 1),
-                                                 {"micro_batch", "update"}));
-    (*out)[part.substr(0, equals)] =
-        when == 0 ? ReduceGradients::kMicroBatch : ReduceGradients::kUpdate;
+                                                 {"layer", "micro_batch", "update"}));
+    (*out)[part.substr(0, equals)] = static_cast<ReduceGradients>(when);
   }
   return absl::OkStatus();
 }
@@ -78,6 +77,9 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
   options.gather_parameters = static_cast<GatherParameters>(gather);
   MW_RETURN_IF_ERROR(ParseReduceGradients(reduce_gradients, &options.reduce_gradients));
   options.partition.prefetch_gathers = fsdp_prefetch;
+  options.partition.delay_reductions =
+      std::ranges::any_of(options.reduce_gradients,
+                          [](const auto& axis) { return axis.second == ReduceGradients::kLayer; });
   if (check_replicas && options.partition.mesh.num_devices() < 2) {
     return absl::InvalidArgumentError(
         "check_replicas=true compares the copies that several devices hold, and there is one; give "

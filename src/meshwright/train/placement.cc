@@ -103,11 +103,11 @@ absl::Status CheckAxes(const std::vector<nn::ParamSpec>& params, const MeshOptio
 absl::Status CheckAutomatic(const MeshOptions& options) {
   if (!options.partition.automatic) return absl::OkStatus();
   for (const auto& [axis, when] : options.reduce_gradients) {
-    if (when != ReduceGradients::kUpdate) continue;
-    return absl::InvalidArgumentError(
-        fmt::format("reduce_gradients={}=update defers a reduction that shard_mode=auto leaves to "
-                    "the compiler in every micro-batch; use shard_mode=explicit, or leave it off",
-                    axis));
+    if (when == ReduceGradients::kMicroBatch) continue;
+    return absl::InvalidArgumentError(fmt::format(
+        "reduce_gradients={}={} a reduction that shard_mode=auto leaves to the compiler in every "
+        "micro-batch; use shard_mode=explicit, or leave it off",
+        axis, when == ReduceGradients::kUpdate ? "update defers" : "layer places"));
   }
   if (options.gather_parameters != GatherParameters::kLayer) {
     return absl::InvalidArgumentError(fmt::format(
@@ -191,10 +191,13 @@ absl::StatusOr<PartitionSpec> ReducedPlace(const nn::ParamSpec& param, const Mes
           options.rule_set, axis));
     }
     if (!Contains(accumulator.unreduced, axis)) {
+      const auto when = options.reduce_gradients.find(axis);
+      const bool layer =
+          when != options.reduce_gradients.end() && when->second == ReduceGradients::kLayer;
       return absl::InvalidArgumentError(fmt::format(
-          "the rules {} map embed_grad to {}, over which reduce_gradients={}=micro_batch "
-          "sums in every micro-batch; leave that off, or use rules without embed_grad",
-          options.rule_set, axis, axis));
+          "the rules {} map embed_grad to {}, over which reduce_gradients={}={} sums in every "
+          "micro-batch; leave that off, or use rules without embed_grad",
+          options.rule_set, axis, axis, layer ? "layer" : "micro_batch"));
     }
     reduced.dims[d].push_back(axis);
     *applies = true;

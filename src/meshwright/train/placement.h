@@ -23,8 +23,9 @@ enum class GatherParameters {
 };
 // When gradients are summed over an axis.
 enum class ReduceGradients {
-  kMicroBatch,
-  kUpdate,  // the accumulators hold each device's own sum until then
+  kLayer,       // in each micro-batch, a layer's in the loop while the next layer computes
+  kMicroBatch,  // in each micro-batch, when compilers like
+  kUpdate,      // the accumulators hold each device's own sum until then
 };
 
 struct MeshOptions {

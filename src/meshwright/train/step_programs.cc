@@ -99,6 +99,11 @@ absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const Engine
         "fsdp_prefetch moves gathers between the iterations of a loop over layers, and "
         "scan_layers=false has none: there compilers order gathers as they like; leave it off");
   }
+  if (options.mesh.partition.delay_reductions && !options.model.scan_layers) {
+    return absl::InvalidArgumentError(
+        "reduce_gradients=AXIS=layer sums a layer's gradients in the loop over layers, and "
+        "scan_layers=false has none; use scan_layers=true, or AXIS=micro_batch");
+  }
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<Optimizer> optimizer,
                       CreateOptimizer(options.optimizer));
   MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(model, options));

@@ -1,0 +1,156 @@
+#include "meshwright/spmd/delay_reductions.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "meshwright/graph_testing/evaluator.h"
+#include "meshwright/ops/add.h"
+#include "meshwright/ops/all_reduce.h"
+#include "meshwright/ops/convert.h"
+#include "meshwright/ops/mul.h"
+#include "meshwright/ops/optimization_barrier.h"
+#include "meshwright/ops/reduce_scatter.h"
+#include "meshwright/ops/scan.h"
+#include "meshwright/ops/transpose.h"
+#include "meshwright/spmd/census.h"
+
+namespace mw::ops {
+const OpDef& ScanOp();  // ops/op_list.inc
+}  // namespace mw::ops
+
+namespace mw::spmd {
+namespace {
+
+using graph::Graph;
+using graph::Node;
+using graph::Value;
+
+constexpr int kDevices = 4;
+constexpr int64_t kLayers = 5;
+const ops::CollectiveGroups kAll = {{{0, 1, 2, 3}}, {"data"}};
+
+// What `graph` gives on devices that each hold other inputs, whole numbers.
+std::vector<DeviceTensors> Run(const Graph& graph) {
+  std::vector<DeviceTensors> inputs;
+  int64_t next = 1;
+  for (const Value& parameter : graph.parameters()) {
+    DeviceTensors& devices = inputs.emplace_back();
+    for (int d = 0; d < kDevices; ++d) {
+      ExactTensor tensor;
+      for (int64_t i = 0; i < parameter.type().num_elements(); ++i) {
+        tensor.floats.push_back(static_cast<double>(next = next * 7919 % 1009) - 500);
+      }
+      devices.push_back(std::make_shared<ExactTensor>(std::move(tensor)));
+    }
+  }
+  absl::StatusOr<std::vector<DeviceTensors>> results = Evaluate(graph, inputs, kDevices);
+  EXPECT_TRUE(results.ok()) << results.status();
+  return results.ok() ? *std::move(results) : std::vector<DeviceTensors>();
+}
+
+void ExpectSame(const Graph& a, const Graph& b) {
+  const std::vector<DeviceTensors> x = Run(a), y = Run(b);
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t r = 0; r < x.size(); ++r) {
+    for (int d = 0; d < kDevices; ++d) EXPECT_EQ(*x[r][d], *y[r][d]) << r << " on device " << d;
+  }
+}
+
+int64_t Count(const Graph& graph, std::string_view kind, int64_t trips) {
+  int64_t count = 0;
+  for (const CensusRow& row : TakeCensus(graph)) {
+    if (row.kind == kind && row.trips == trips) count += row.count;
+  }
+  return count;
+}
+
+// A loop that stacks `body` of what it computes, or with `sum` adds it to an input; and what it
+// computes as it is, and a carry that is read before it changes.
+std::unique_ptr<Graph> Loop(const std::function<Value(Value)>& of, bool reverse, bool sum) {
+  auto graph = std::make_unique<Graph>();
+  const Value carry = graph->AddParameter(TensorType(DType::kF32, {4, 8}), "carry");
+  const Value xs = graph->AddParameter(TensorType(DType::kF32, {kLayers, 4, 8}), "xs");
+  const Value outside = graph->AddParameter(TensorType(DType::kF32, {4, 8}), "outside");
+  auto body = std::make_unique<Graph>(graph.get());
+  const Value c = body->AddParameter(carry.type(), "c");
+  const Value x = body->AddParameter(outside.type(), "x");
+  const Value y = ops::Mul(ops::Add(c, x), body->Import(outside));
+  const Value stacked = of(y);
+  body->SetOutputs({ops::Add(c, 1.0), stacked, y});
+  std::vector<Value> operands = {carry, xs};
+  if (sum) {
+    Dims dims = stacked.dims();
+    dims.insert(dims.begin(), kLayers);
+    operands.push_back(graph->AddParameter(TensorType(stacked.dtype(), dims), "sum"));
+  }
+  operands.push_back(outside);
+  std::vector<std::unique_ptr<Graph>> regions;
+  regions.push_back(std::move(body));
+  Node* scan = graph->AddNode(ops::ScanOp(), std::move(operands),
+                              {{"num_carry", int64_t{1}},
+                               {"num_xs", int64_t{1}},
+                               {"length", kLayers},
+                               {"reverse", reverse},
+                               {"policy", std::string("none")},
+                               {"y_sinks", std::vector<int64_t>{sum ? 0 : -1, -1}}},
+                              std::move(regions));
+  graph->SetOutputs({scan->result(0), scan->result(1), scan->result(2)});
+  graph->Verify();
+  return graph;
+}
+
+// Each layer's once, and zeros once.
+TEST(DelayReductionsTest, ReducesWhatTheIterationBeforeLeft) {
+  const std::vector<std::pair<std::string_view, std::function<Value(Value)>>> bodies = {
+      {"all_reduce", [](Value y) { return ops::AllReduce(y, kAll); }},
+      {"all_reduce",
+       [](Value y) {
+         const Value sum =
+             ops::Transpose(ops::AllReduce(ops::Convert(y, DType::kBF16), kAll), {1, 0});
+         return ops::OptimizationBarrier({ops::Convert(sum, DType::kF32)})[0];
+       }},
+      {"reduce_scatter",
+       [](Value y) {
+         return ops::Transpose(ops::ReduceScatter(y, 1, kAll), {1, 0});
+       }},
+  };
+  for (const auto& [kind, of] : bodies) {
+    for (const bool reverse : {false, true}) {
+      for (const bool sum : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", kind, reverse, sum));
+        const std::unique_ptr<Graph> plain = Loop(of, reverse, sum);
+        const std::unique_ptr<Graph> late = DelayReductions(*plain);
+        late->Verify();
+        ExpectSame(*plain, *late);
+        EXPECT_EQ(Count(*plain, kind, 1), 0);
+        EXPECT_EQ(Count(*plain, kind, kLayers), 1);
+        EXPECT_EQ(Count(*late, kind, 1), 1);
+        EXPECT_EQ(Count(*late, kind, kLayers), 1);
+      }
+    }
+  }
+}
+
+// A reduction that something else reads as well, and one of another kind, stay where they are.
+TEST(DelayReductionsTest, LeavesWhatTheIterationNeeds) {
+  for (const auto& of : std::vector<std::function<Value(Value)>>{
+           [](Value y) {
+             const Value sum = ops::AllReduce(y, kAll);
+             return ops::Add(sum, sum);
+           },
+           [](Value y) { return ops::AllReduce(y, kAll, "max"); }}) {
+    const std::unique_ptr<Graph> plain = Loop(of, false, false);
+    const std::unique_ptr<Graph> late = DelayReductions(*plain);
+    ExpectSame(*plain, *late);
+    EXPECT_EQ(TakeCensus(*late), TakeCensus(*plain));
+  }
+}
+
+}  // namespace
+}  // namespace mw::spmd
