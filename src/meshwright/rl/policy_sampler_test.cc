@@ -113,10 +113,12 @@ TEST_P(SamplerAndTrainerTest, GiveTheSameLogProbs) {
   EXPECT_NE(before[0].sampler_log_probs, after[0].sampler_log_probs);
 }
 
+class SamplerOnAMeshTest : public ::testing::TestWithParam<Layout> {};
+
 // Every device has the whole weights, and the mesh does not show in what is sampled.
-TEST_P(SamplerAndTrainerTest, AreTheSameOnAMesh) {
+TEST_P(SamplerOnAMeshTest, GivesTheTokensOfOneDevice) {
   const auto loaded = Load(GetParam().settings, GetParam().devices);
-  const auto num_devices = std::ssize(loaded->client->devices());
+  const int64_t num_devices = loaded->config.engine.mesh.partition.mesh.num_devices();
   std::vector<std::vector<runtime::Buffer>> copies;
   const auto weights = *loaded->engine->WholeParams(&copies);
   const std::vector<HostTensor> expected = *loaded->engine->Params();
@@ -188,15 +190,20 @@ TEST(WithoutAdaptersTest, IsTheModelOfBefore) {
   EXPECT_GT(largest, 1e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, SamplerAndTrainerTest,
-    ::testing::Values(
-        Layout{"loop", {}}, Layout{"layers", {"scan_layers=false"}},
-        Layout{"adapters", {"lora.rank=2"}},
-        Layout{"data_fsdp", {"mesh=data=2,fsdp=2"}, "cpu:4", true},
-        Layout{"data", {"mesh=data=2", "scan_layers=false"}, "cpu:2"},
-        Layout{"tensor", {"mesh=tensor=2", "sharding_fallback=replicate"}, "cpu:2", true}),
-    [](const auto& info) { return std::string(info.param.name); });
+const Layout kDataFsdp = {"data_fsdp", {"mesh=data=2,fsdp=2"}, "cpu:4", true};
+const Layout kData = {"data", {"mesh=data=2", "scan_layers=false"}, "cpu:2"};
+const Layout kTensor = {"tensor", {"mesh=tensor=2", "sharding_fallback=replicate"}, "cpu:2", true};
+
+std::string Name(const ::testing::TestParamInfo<Layout>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, SamplerAndTrainerTest,
+                         ::testing::Values(Layout{"loop", {}},
+                                           Layout{"layers", {"scan_layers=false"}},
+                                           Layout{"adapters", {"lora.rank=2"}}, kDataFsdp, kData,
+                                           kTensor),
+                         Name);
+INSTANTIATE_TEST_SUITE_P(Meshes, SamplerOnAMeshTest, ::testing::Values(kDataFsdp, kData, kTensor),
+                         Name);
 
 }  // namespace
 }  // namespace mw::rl

@@ -122,8 +122,8 @@ class LoadedExecutable {
   // Cost: in our code two pointer tables that are reused between calls, and one
   // handle per output in *results, which is cleared and refilled.
   // Errors: InvalidArgument for an empty argument, wrong shapes or counts, a
-  // program of several devices, or a device that is missing or too much; errors of the computation itself arrive with the
-  // outputs (Buffer::Await) and with options.done.
+  // program of several devices, or a device that is missing or too much; errors of the computation
+  // itself arrive with the outputs (Buffer::Await) and with options.done.
   absl::Status Execute(std::span<Buffer* const> args, const ExecuteOptions& options,
                        std::vector<Buffer>* results);
   absl::StatusOr<std::vector<Buffer>> Execute(std::span<Buffer* const> args,
