@@ -25,7 +25,7 @@ using DeviceParams = std::vector<std::vector<const runtime::Buffer*>>;
 constexpr int64_t kSmallestLength = 16;
 
 // A smaller program is built for samples that may get so many tokens more: fewer are not worth it.
-constexpr int64_t kShrinkTokens = 32;
+constexpr int64_t kShrinkTokens = 64;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();

@@ -342,21 +342,21 @@ TEST_P(SamplerBehaviorTest, ALongSampleGoesOnInFewerRows) {
     return all;
   };
   const auto sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
-  const auto samples = run(60, *sampler, {});
+  const auto samples = run(100, *sampler, {});
   EXPECT_THAT(names(*sampler), HasSubstr("shrink[8,2,128]"));
   EXPECT_THAT(names(*sampler), HasSubstr("decode[2,128]"));
-  const Sample alone = run(60, Shared(), {5})[0];
-  ASSERT_EQ(alone.tokens.size(), 60u);
+  const Sample alone = run(100, Shared(), {5})[0];
+  ASSERT_EQ(alone.tokens.size(), 100u);
   EXPECT_EQ(samples[5].tokens, alone.tokens);
   for (size_t t = 0; t < alone.log_probs.size(); ++t) {
     EXPECT_NEAR(samples[5].log_probs[t], alone.log_probs[t], 1e-5);
   }
   for (size_t i = 0; i < samples.size(); ++i) {
-    EXPECT_EQ(samples[i].tokens.size(), i == 5 ? 60u : 3u) << i;
+    EXPECT_EQ(samples[i].tokens.size(), i == 5 ? 100u : 3u) << i;
   }
   // Not for a few tokens.
   const auto short_ones = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
-  run(30, *short_ones, {});
+  run(60, *short_ones, {});
   EXPECT_THAT(names(*short_ones), ::testing::Not(HasSubstr("shrink")));
 }
 
