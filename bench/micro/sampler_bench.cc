@@ -1,6 +1,7 @@
 // Decoding with a model given by MW_BENCH_MODEL: time of a step for batches of 1 and 8 rows and
 // 1, 4 and 16 steps a call, with the compiler's account of the decode program's memory; and whole
-// generations of 1, 8 and 32 rows. MW_BENCH_NO_KERNELS=1 leaves all to the compiler.
+// generations of 1, 8 and 32 rows, also on two virtual devices. MW_BENCH_NO_KERNELS=1 leaves all to
+// the compiler.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -20,7 +21,7 @@ namespace {
 struct Loaded {
   std::shared_ptr<runtime::Client> client;
   std::unique_ptr<OpenedModel> model;
-  std::vector<runtime::Buffer> params;
+  std::vector<std::vector<runtime::Buffer>> params;  // by device
 };
 
 // As `meshwright generate` has them: layers one by one, whose weights are read where they are.
@@ -32,19 +33,21 @@ SamplerOptions Options() {
 }
 
 // Null without a model.
-const Loaded* Load() {
-  static const std::unique_ptr<Loaded> loaded = []() -> std::unique_ptr<Loaded> {
-    const char* path = std::getenv("MW_BENCH_MODEL");
-    if (path == nullptr) return nullptr;
-    auto result = std::make_unique<Loaded>();
-    result->client = *runtime::Client::Create(*runtime::ParseDeviceSpec("cpu"));
+const Loaded* Load(int num_devices = 1) {
+  static std::map<int, std::unique_ptr<Loaded>> all;
+  const char* path = std::getenv("MW_BENCH_MODEL");
+  if (path == nullptr) return nullptr;
+  std::unique_ptr<Loaded>& result = all[num_devices];
+  if (result == nullptr) {
+    result = std::make_unique<Loaded>();
+    const std::string device = "cpu:" + std::to_string(num_devices);
+    result->client = *runtime::Client::Create(*runtime::ParseDeviceSpec(device));
     result->model = std::make_unique<OpenedModel>(*OpenModel(path));
     auto tensors =
         *LoadParams(*result->model, result->model->model->Params(Options().model), DType::kF32);
-    result->params = *UploadParams(*result->client, std::move(tensors));
-    return result;
-  }();
-  return loaded.get();
+    result->params = *UploadParams(*result->client, std::move(tensors), num_devices);
+  }
+  return result.get();
 }
 
 // Arguments: rows, steps per call, 1 for filtered sampling.
@@ -95,20 +98,22 @@ BENCHMARK(BM_Decode)
     ->MeasureProcessCPUTime()
     ->UseRealTime();
 
-// Argument: rows. 128 new tokens after prompts of 32, nothing filtered, as
+// 128 new tokens after prompts of 32, nothing filtered, as
 // bench/peers/transformers_generate.py has it; prompts are read in the time too.
-void BM_Generate(benchmark::State& state) {
-  const Loaded* loaded = Load();
+void Generate(benchmark::State& state, int64_t rows, int num_devices) {
+  const Loaded* loaded = Load(num_devices);
   if (loaded == nullptr) {
     state.SkipWithError("set MW_BENCH_MODEL to a model");
     return;
   }
+  SamplerOptions options = Options();
+  options.num_devices = num_devices;
   const auto sampler =
-      *Sampler::Create(loaded->client, nullptr, loaded->model->model.get(), Options());
+      *Sampler::Create(loaded->client, nullptr, loaded->model->model.get(), options);
   SamplingOptions sampling;
   sampling.max_new_tokens = 128;
   sampling.temperature = 1;
-  std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(state.range(0)));
+  std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(rows));
   for (size_t row = 0; row < prompts.size(); ++row) {
     for (int32_t i = 0; i < 32; ++i) prompts[row].push_back(504 + 37 * i + static_cast<int>(row));
   }
@@ -124,11 +129,25 @@ void BM_Generate(benchmark::State& state) {
   state.counters["tokens_per_s"] =
       benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsRate);
 }
+
+// Argument: rows.
+void BM_Generate(benchmark::State& state) { Generate(state, state.range(0), 1); }
 BENCHMARK(BM_Generate)
     ->ArgName("rows")
     ->Arg(1)
     ->Arg(8)
     ->Arg(32)
+    ->Unit(benchmark::kMillisecond)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+
+// Arguments: rows of all devices together, devices.
+void BM_GenerateOnDevices(benchmark::State& state) {
+  Generate(state, state.range(0), static_cast<int>(state.range(1)));
+}
+BENCHMARK(BM_GenerateOnDevices)
+    ->ArgNames({"rows", "devices"})
+    ->ArgsProduct({{8, 32}, {1, 2}})
     ->Unit(benchmark::kMillisecond)
     ->MeasureProcessCPUTime()
     ->UseRealTime();

@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<PolicySampler>> PolicySampler::Create(
   options.weight_dtype = config.engine.weight_dtype;
   options.cache_dtype = config.engine.model.compute_dtype;
   options.max_length = max_length;
+  options.num_devices = static_cast<int>(config.engine.mesh.partition.mesh.num_devices());
   options.max_rows = config.policy.sampling_rows;
   MW_ASSIGN_OR_RETURN(policy->sampler_,
                       train::Sampler::Create(std::move(client), cache, model, options));
@@ -38,9 +39,8 @@ absl::StatusOr<std::unique_ptr<PolicySampler>> PolicySampler::Create(
 absl::StatusOr<std::vector<PolicySampler::Completion>> PolicySampler::Generate(
     const std::vector<std::vector<int32_t>>& prompts, int64_t num_samples, double temperature,
     uint64_t seed, const std::atomic<bool>& stop) {
-  std::vector<runtime::Buffer> copies;
-  MW_ASSIGN_OR_RETURN(const std::vector<const runtime::Buffer*> weights,
-                      engine_->WholeParams(&copies));
+  std::vector<std::vector<runtime::Buffer>> copies;
+  MW_ASSIGN_OR_RETURN(const auto weights, engine_->WholeParams(&copies));
   train::SamplingOptions options;
   options.max_new_tokens = max_new_tokens_;
   options.temperature = temperature;

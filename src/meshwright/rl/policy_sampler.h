@@ -21,9 +21,10 @@
 
 namespace mw::rl {
 
-// Samples on the first device of the mesh. The weights are the engine's own buffers where they lie
-// whole on it (no mesh, or a data axis alone); else copies that the devices make of them for each
-// call, and let go after it. Layers are a loop or not as scan_layers says. Not thread-safe.
+// Samples on all devices of the mesh, each with the whole weights and rows of its own. The weights
+// are the engine's own buffers where they lie whole on each device (no mesh, or a data axis alone);
+// else copies that the devices make of them for each call, and let go after it. Layers are a loop
+// or not as scan_layers says. Not thread-safe.
 class PolicySampler {
  public:
   // How completions end besides max_new_tokens.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "meshwright/rl/rollouts.h"
 #include "meshwright/runtime/device_spec.h"
 #include "meshwright/train/run.h"
@@ -90,6 +92,7 @@ struct Layout {
   const char* name;
   std::vector<std::string> settings;
   const char* devices = "cpu";
+  bool is_sharded = false;  // some weight is whole on no device
 };
 
 class SamplerAndTrainerTest : public ::testing::TestWithParam<Layout> {};
@@ -108,6 +111,51 @@ TEST_P(SamplerAndTrainerTest, GiveTheSameLogProbs) {
   Update(*loaded, before);
   const std::vector<Rollout> after = Rollouts(*loaded, 1.0);
   EXPECT_NE(before[0].sampler_log_probs, after[0].sampler_log_probs);
+}
+
+class SamplerOnAMeshTest : public ::testing::TestWithParam<Layout> {};
+
+// Every device has the whole weights, and the mesh does not show in what is sampled.
+TEST_P(SamplerOnAMeshTest, GivesTheTokensOfOneDevice) {
+  const auto loaded = Load(GetParam().settings, GetParam().devices);
+  const int64_t num_devices = loaded->config.engine.mesh.partition.mesh.num_devices();
+  std::vector<std::vector<runtime::Buffer>> copies;
+  const auto weights = *loaded->engine->WholeParams(&copies);
+  const std::vector<HostTensor> expected = *loaded->engine->Params();
+  ASSERT_EQ(std::ssize(weights), num_devices);
+  for (size_t d = 0; d < weights.size(); ++d) {
+    // Without copies where the engine has them like that.
+    if (copies.empty()) {
+      EXPECT_EQ(weights[d], loaded->engine->DeviceParams(static_cast<int64_t>(d)));
+    }
+    ASSERT_EQ(weights[d].size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ((*weights[d][i]->device())->id(), loaded->client->devices()[d].id());
+      const HostTensor held = *weights[d][i]->ToHost();
+      EXPECT_TRUE(std::ranges::equal(held.as<float>(), expected[i].as<float>()))
+          << "device " << d << " weight " << i;
+    }
+  }
+  EXPECT_EQ(copies.empty(), !GetParam().is_sharded);
+
+  std::vector<std::string> settings;
+  for (const std::string& setting : GetParam().settings) {
+    if (!setting.starts_with("mesh=") && !setting.starts_with("sharding_")) {
+      settings.push_back(setting);
+    }
+  }
+  const auto one = Load(settings, "cpu");
+  for (const double temperature : {0.0, 1.0}) {
+    const std::vector<Rollout> wanted = Rollouts(*one, temperature);
+    const std::vector<Rollout> given = Rollouts(*loaded, temperature);
+    ASSERT_EQ(given.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_EQ(given[i].ids, wanted[i].ids) << i;
+      for (size_t t = 0; t < wanted[i].sampler_log_probs.size(); ++t) {
+        EXPECT_NEAR(given[i].sampler_log_probs[t], wanted[i].sampler_log_probs[t], 1e-5);
+      }
+    }
+  }
 }
 
 // What the reference of a run with adapters is.
@@ -142,14 +190,20 @@ TEST(WithoutAdaptersTest, IsTheModelOfBefore) {
   EXPECT_GT(largest, 1e-3);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, SamplerAndTrainerTest,
-    ::testing::Values(Layout{"loop", {}}, Layout{"layers", {"scan_layers=false"}},
-                      Layout{"adapters", {"lora.rank=2"}},
-                      Layout{"data_fsdp", {"mesh=data=2,fsdp=2"}, "cpu:4"},
-                      Layout{"data", {"mesh=data=2", "scan_layers=false"}, "cpu:2"},
-                      Layout{"tensor", {"mesh=tensor=2", "sharding_fallback=replicate"}, "cpu:2"}),
-    [](const auto& info) { return std::string(info.param.name); });
+const Layout kDataFsdp = {"data_fsdp", {"mesh=data=2,fsdp=2"}, "cpu:4", true};
+const Layout kData = {"data", {"mesh=data=2", "scan_layers=false"}, "cpu:2"};
+const Layout kTensor = {"tensor", {"mesh=tensor=2", "sharding_fallback=replicate"}, "cpu:2", true};
+
+std::string Name(const ::testing::TestParamInfo<Layout>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, SamplerAndTrainerTest,
+                         ::testing::Values(Layout{"loop", {}},
+                                           Layout{"layers", {"scan_layers=false"}},
+                                           Layout{"adapters", {"lora.rank=2"}}, kDataFsdp, kData,
+                                           kTensor),
+                         Name);
+INSTANTIATE_TEST_SUITE_P(Meshes, SamplerOnAMeshTest, ::testing::Values(kDataFsdp, kData, kTensor),
+                         Name);
 
 }  // namespace
 }  // namespace mw::rl

@@ -24,6 +24,12 @@ absl::Status CompileOptions::Validate() const {
         "partition needs it to be true",
         num_partitions));
   }
+  if (portable && (num_replicas * num_partitions != 1 || !device_ids.empty())) {
+    return absl::InvalidArgumentError(
+        fmt::format("compile options ask for a portable program of {} replicas of {} partitions on "
+                    "{} named devices; it has one of each and names no device",
+                    num_replicas, num_partitions, device_ids.size()));
+  }
   if (device_ids.empty()) return absl::OkStatus();
   if (static_cast<int64_t>(device_ids.size()) != num_replicas * num_partitions) {
     return absl::InvalidArgumentError(fmt::format(
@@ -48,6 +54,7 @@ absl::StatusOr<std::string> CompileOptions::Serialize() const {
   build.set_num_partitions(num_partitions);
   build.set_use_spmd_partitioning(use_spmd_partitioning);
   build.set_use_shardy_partitioner(use_shardy);
+  message.set_compile_portable_executable(portable);
   if (!device_ids.empty()) {
     auto& assignment = *build.mutable_device_assignment();
     assignment.set_replica_count(static_cast<int32_t>(num_replicas));

@@ -25,13 +25,16 @@ struct CompileOptions {
   bool use_spmd_partitioning = true;
   // Runs Shardy on `sdy` annotations; a manual program needs none.
   bool use_shardy = false;
+  // Bound to no device: each call names the one that it is for (ExecuteOptions::device).
+  bool portable = false;
   // XLA debug options and plugin flags, e.g. {"xla_disable_hlo_passes", "…"}. An
   // unknown one is an error of the compilation. (The XLA_FLAGS environment
   // variable would abort the process instead.)
   std::map<std::string, OptionValue> env_option_overrides;
 
   // Errors: InvalidArgument on counts < 1, device_ids of another size or with a
-  // repeated id, num_partitions > 1 without use_spmd_partitioning.
+  // repeated id, num_partitions > 1 without use_spmd_partitioning, and a portable
+  // program of several devices or with device_ids.
   absl::Status Validate() const;
 
   // The bytes of XLA's CompileOptionsProto; equal options give equal bytes.

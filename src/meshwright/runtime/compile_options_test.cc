@@ -32,6 +32,13 @@ TEST(CompileOptionsTest, WritesXlasFields) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(*CompileOptions(options).Serialize(), *bytes);
 }
 
+// Field 4 after field 3.
+TEST(CompileOptionsTest, WireBytesOfAPortableProgram) {
+  CompileOptions options;
+  options.portable = true;
+  EXPECT_EQ(*options.Serialize(), std::string("\x1a\x06\x20\x01\x28\x01\x30\x01\x20\x01"));
+}
+
 // The first bytes by hand: field 3 {4: 1, 5: 1, 6: 1}.
 TEST(CompileOptionsTest, WireBytesOfTheDefault) {
   EXPECT_EQ(*CompileOptions().Serialize(), std::string("\x1a\x06\x20\x01\x28\x01\x30\x01"));
@@ -50,6 +57,15 @@ TEST(CompileOptionsTest, Validates) {
   EXPECT_FALSE(options.Validate().ok());
   options.device_ids = {1, 1};
   EXPECT_FALSE(options.Validate().ok());
+
+  CompileOptions portable;
+  portable.portable = true;
+  EXPECT_TRUE(portable.Validate().ok());
+  portable.device_ids = {1};
+  EXPECT_FALSE(portable.Validate().ok());
+  portable.device_ids.clear();
+  portable.num_replicas = 2;
+  EXPECT_FALSE(portable.Validate().ok());
 }
 
 }  // namespace

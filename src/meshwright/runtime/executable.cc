@@ -247,11 +247,15 @@ absl::StatusOr<LoadedExecutable> LoadedExecutable::Wrap(std::shared_ptr<const Cl
   return out;
 }
 
-absl::Status LoadedExecutable::AddArgument(Scratch& scratch, size_t device, size_t index,
+int64_t LoadedExecutable::DeviceId(size_t place, const ExecuteOptions& options) const {
+  return options.device != nullptr ? options.device->id() : device_ids_[place];
+}
+
+absl::Status LoadedExecutable::AddArgument(Scratch& scratch, int64_t device_id, size_t index,
                                            const Buffer* arg) {
   if (arg == nullptr || arg->empty()) {
     return absl::InvalidArgumentError(
-        fmt::format("argument {} for device {} is an empty buffer", index, device_ids_[device]));
+        fmt::format("argument {} for device {} is an empty buffer", index, device_id));
   }
   scratch.args.push_back(arg->get());
   return absl::OkStatus();
@@ -278,6 +282,7 @@ absl::Status LoadedExecutable::Launch(Scratch& scratch, size_t num_devices, size
   args.num_devices = num_devices;
   args.num_args = num_args;
   args.output_lists = scratch.output_lists.data();
+  if (options.device != nullptr) args.execute_device = options.device->get();
   if (options.done != nullptr) {
     scratch.events.assign(num_devices, nullptr);
     args.device_complete_events = scratch.events.data();
@@ -288,7 +293,7 @@ absl::Status LoadedExecutable::Launch(Scratch& scratch, size_t num_devices, size
     CpuTimer timer(options.call_cpu_s);
     status = MW_PJRT_CALL(api, PJRT_LoadedExecutable_Execute, args);
   }
-  if (!status.ok()) return Explain(std::move(status), scratch, num_args);
+  if (!status.ok()) return Explain(std::move(status), scratch, num_args, options);
   if (options.done != nullptr) {
     options.done->clear();
     for (PJRT_Event* event : scratch.events) options.done->emplace_back(api, event);
@@ -296,15 +301,16 @@ absl::Status LoadedExecutable::Launch(Scratch& scratch, size_t num_devices, size
   return absl::OkStatus();
 }
 
-absl::Status LoadedExecutable::Explain(absl::Status status, const Scratch& scratch,
-                                       size_t num_args) const {
+absl::Status LoadedExecutable::Explain(absl::Status status, const Scratch& scratch, size_t num_args,
+                                       const ExecuteOptions& options) const {
   const PJRT_Api* api = client_->plugin().api();
   std::vector<std::string> deleted;
   for (size_t i = 0; i < scratch.args.size(); ++i) {
     MW_PJRT_ARGS(PJRT_Buffer_IsDeleted_Args, args);
     args.buffer = scratch.args[i];
     if (MW_PJRT_CALL(api, PJRT_Buffer_IsDeleted, args).ok() && args.is_deleted) {
-      deleted.push_back(fmt::format("{} of device {}", i % num_args, device_ids_[i / num_args]));
+      deleted.push_back(
+          fmt::format("{} of device {}", i % num_args, DeviceId(i / num_args, options)));
     }
   }
   const std::string name = executable_->Name().value_or("?");
@@ -318,16 +324,21 @@ absl::Status LoadedExecutable::Explain(absl::Status status, const Scratch& scrat
 
 absl::Status LoadedExecutable::Execute(std::span<Buffer* const> args, const ExecuteOptions& options,
                                        std::vector<Buffer>* results) {
-  if (num_devices() != 1) {
+  if (num_devices() > 1) {
     return absl::InvalidArgumentError(fmt::format(
         "Execute with one argument list for a program of {} devices; use ExecuteSharded",
         num_devices()));
+  }
+  if ((options.device != nullptr) != (num_devices() == 0)) {
+    return absl::InvalidArgumentError(options.device != nullptr
+                                          ? "Execute names a device for a program that has its own"
+                                          : "Execute names no device for a portable program");
   }
   std::unique_ptr<Scratch> scratch = scratch_->Take();
   scratch->args.clear();
   absl::Status status;
   for (size_t i = 0; i < args.size() && status.ok(); ++i) {
-    status = AddArgument(*scratch, 0, i, args[i]);
+    status = AddArgument(*scratch, DeviceId(0, options), i, args[i]);
   }
   if (status.ok()) status = Launch(*scratch, 1, args.size(), options);
   if (status.ok()) {
@@ -349,6 +360,12 @@ absl::StatusOr<std::vector<Buffer>> LoadedExecutable::Execute(std::span<Buffer* 
 absl::Status LoadedExecutable::ExecuteSharded(std::span<const std::vector<Buffer*>> args,
                                               const ExecuteOptions& options,
                                               std::vector<std::vector<Buffer>>* results) {
+  if (num_devices() == 0) {
+    return absl::InvalidArgumentError("ExecuteSharded with a portable program; use Execute");
+  }
+  if (options.device != nullptr) {
+    return absl::InvalidArgumentError("Execute names a device for a program that has its own");
+  }
   if (args.size() != num_devices()) {
     return absl::InvalidArgumentError(
         fmt::format("ExecuteSharded with {} argument lists for a program of {} devices",
@@ -368,7 +385,7 @@ absl::Status LoadedExecutable::ExecuteSharded(std::span<const std::vector<Buffer
   absl::Status status;
   for (size_t d = 0; d < args.size() && status.ok(); ++d) {
     for (size_t i = 0; i < num_args && status.ok(); ++i) {
-      status = AddArgument(*scratch, d, i, args[d][i]);
+      status = AddArgument(*scratch, device_ids_[d], i, args[d][i]);
     }
   }
   if (status.ok()) status = Launch(*scratch, args.size(), num_args, options);

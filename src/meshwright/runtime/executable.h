@@ -23,6 +23,7 @@ struct PJRT_LoadedExecutable;
 namespace mw::runtime {
 
 class Client;
+class Device;
 class Plugin;
 
 // The compiler's own account of one device's memory during a run, in bytes.
@@ -80,6 +81,8 @@ class Executable {
 };
 
 struct ExecuteOptions {
+  // Where a portable program runs, and its arguments lie. Null for any other: it has its devices.
+  const Device* device = nullptr;
   // Indices of parameters that must survive although the program donates them
   // (the plugin copies them first). The memory must live during the call only.
   std::span<const int64_t> non_donatable;
@@ -105,20 +108,22 @@ class LoadedExecutable {
   // Name, memory, cost, fingerprint, serialization.
   const Executable& executable() const { return *executable_; }
   size_t num_outputs() const { return num_outputs_; }
-  // Devices of this process that a run uses: replicas x partitions here.
+  // Devices of this process that a run uses: replicas x partitions here; 0 for a portable program,
+  // which is bound to none.
   size_t num_devices() const { return device_ids_.size(); }
   // Their ids, in the order in which ExecuteSharded takes argument lists.
   const std::vector<int64_t>& device_ids() const { return device_ids_; }
 
-  // Dispatches the program on its one device and returns without waiting for it.
+  // Dispatches the program on its one device, a portable one on options.device, and returns
+  // without waiting for it.
   // `args` follow the program's parameters. Donated arguments are deleted by the
   // call (their handles stay); a failed call may have deleted them too.
   //
   // Cost: in our code two pointer tables that are reused between calls, and one
   // handle per output in *results, which is cleared and refilled.
-  // Errors: InvalidArgument for an empty argument, wrong shapes or counts, or a
-  // program of several devices; errors of the computation itself arrive with the
-  // outputs (Buffer::Await) and with options.done.
+  // Errors: InvalidArgument for an empty argument, wrong shapes or counts, a
+  // program of several devices, or a device that is missing or too much; errors of the computation
+  // itself arrive with the outputs (Buffer::Await) and with options.done.
   absl::Status Execute(std::span<Buffer* const> args, const ExecuteOptions& options,
                        std::vector<Buffer>* results);
   absl::StatusOr<std::vector<Buffer>> Execute(std::span<Buffer* const> args,
@@ -139,9 +144,12 @@ class LoadedExecutable {
   void Release();
   absl::Status Launch(Scratch& scratch, size_t num_devices, size_t num_args,
                       const ExecuteOptions& options);
-  absl::Status AddArgument(Scratch& scratch, size_t device, size_t index, const Buffer* arg);
+  // The id of a run's device, by its place among them.
+  int64_t DeviceId(size_t place, const ExecuteOptions& options) const;
+  absl::Status AddArgument(Scratch& scratch, int64_t device_id, size_t index, const Buffer* arg);
   // Names the deleted arguments behind a plugin's error, if that is the cause.
-  absl::Status Explain(absl::Status status, const Scratch& scratch, size_t num_args) const;
+  absl::Status Explain(absl::Status status, const Scratch& scratch, size_t num_args,
+                       const ExecuteOptions& options) const;
 
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* loaded_ = nullptr;

@@ -346,6 +346,51 @@ TEST_P(CpuPluginTest, ReadsAScalarWhileAnotherDeviceComputes) {
   EXPECT_FALSE(p->CopyToDevice(2).ok());
 }
 
+// One compilation; each device has its own arguments, and donates them alone.
+TEST_P(CpuPluginTest, APortableProgramRunsWhereItIsTold) {
+  auto c = client(2);
+  CompileOptions portable;
+  portable.portable = true;
+  auto compiled = c->Compile(AddAndSum(kN, "tf.aliasing_output = 0 : i32"), portable);
+  MW_ASSERT_OK(compiled);
+  auto bytes = compiled->executable().Serialize();
+  MW_ASSERT_OK(bytes);
+  auto loaded = c->Deserialize(*bytes);
+  MW_ASSERT_OK(loaded);
+  for (LoadedExecutable* exe : {&*compiled, &*loaded}) {
+    EXPECT_EQ(exe->num_devices(), 0u);
+    std::vector<Buffer> kept;
+    for (int d = 0; d < 2; ++d) {
+      auto p = c->Upload(Filled(kN, float(d)), d);
+      auto g = c->Upload(Filled(kN, 1), d);
+      MW_ASSERT_OK(p);
+      MW_ASSERT_OK(g);
+      std::vector<Buffer*> args = {&*p, &*g};
+      ExecuteOptions options;
+      options.device = &c->devices()[static_cast<size_t>(d)];
+      auto out = exe->Execute(args, options);
+      MW_ASSERT_OK(out);
+      EXPECT_TRUE(*p->IsDeleted());
+      EXPECT_EQ((*(*out)[0].device())->id(), options.device->id());
+      EXPECT_THAT(Values(*(*out)[1].ToHost()), ElementsAre((1.f + float(d)) * kN));
+      auto again = exe->Execute(args, options);
+      EXPECT_THAT(Message(again.status()), HasSubstr(fmt::format("0 of device {}", d)));
+      kept.push_back(std::move(*g));
+    }
+    std::vector<Buffer*> args = {&kept[0], &kept[0]};
+    EXPECT_THAT(Message(exe->Execute(args).status()), HasSubstr("names no device"));
+    const std::vector<std::vector<Buffer*>> lists = {args};
+    EXPECT_THAT(Message(exe->ExecuteSharded(lists).status()), HasSubstr("portable"));
+  }
+  auto bound = c->Compile(AddAndSum(kN, ""));
+  MW_ASSERT_OK(bound);
+  auto p = c->Upload(Filled(kN, 1));
+  std::vector<Buffer*> args = {&*p, &*p};
+  ExecuteOptions options;
+  options.device = &c->devices()[0];
+  EXPECT_THAT(Message(bound->Execute(args, options).status()), HasSubstr("has its own"));
+}
+
 std::string AllReduce(const std::string& before) {
   return "module @all_reduce { func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> { " +
          before +

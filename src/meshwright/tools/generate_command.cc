@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -78,6 +79,13 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   MW_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer, train::LoadTokenizer(opened));
   MW_ASSIGN_OR_RETURN(const Prompt prompt, MakePrompt(args, opened, tokenizer));
 
+  constexpr int64_t kMostSamples = 65536;
+  if (args.num_samples > kMostSamples) {
+    return absl::InvalidArgumentError(
+        fmt::format("--num-samples is {}; {} are the most that one call holds", args.num_samples,
+                    kMostSamples));
+  }
+
   train::SamplerOptions options;
   // A loop over layers copies each layer's weights out of the stack for every token, which
   // doubles the time of a step; without it compiling takes longer, once.
@@ -87,20 +95,16 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   MW_RETURN_IF_ERROR(train::TakeAdapter(opened, &options.model.lora));
   options.weight_dtype = args.weight_dtype;
   options.cache_dtype = args.compute_dtype;
+  // A device without a sample has nothing to do.
+  options.num_devices = static_cast<int>(std::min<int64_t>(args.num_devices, args.num_samples));
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Sampler> sampler,
                       train::Sampler::Create(client, cache, opened.model.get(), options));
   MW_ASSIGN_OR_RETURN(
       std::vector<HostTensor> tensors,
       train::LoadParams(opened, opened.model->Params(options.model), args.weight_dtype, args.seed));
-  MW_ASSIGN_OR_RETURN(const std::vector<runtime::Buffer> params,
-                      train::UploadParams(*client, std::move(tensors)));
+  MW_ASSIGN_OR_RETURN(const std::vector<std::vector<runtime::Buffer>> params,
+                      train::UploadParams(*client, std::move(tensors), options.num_devices));
 
-  constexpr int64_t kMostSamples = 65536;
-  if (args.num_samples > kMostSamples) {
-    return absl::InvalidArgumentError(
-        fmt::format("--num-samples is {}; {} are the most that one call holds", args.num_samples,
-                    kMostSamples));
-  }
   train::SamplingOptions sampling;
   sampling.max_new_tokens = args.max_new_tokens;
   sampling.temperature = args.temperature;

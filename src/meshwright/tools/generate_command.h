@@ -31,6 +31,7 @@ struct GenerateArgs {
   double top_p = 1.0;        // 1 keeps all
   uint64_t seed = 0;
   int64_t num_samples = 1;
+  int num_devices = 1;            // that share the samples, each with the whole weights
   std::vector<std::string> stop;  // texts that end a sample, and are left out of it
   DType compute_dtype = DType::kF32;
   DType weight_dtype = DType::kF32;
@@ -44,6 +45,7 @@ struct GenerateArgs {
 //
 // Ends at an end-of-sequence token of the config or tokenizer, at the chat template's end of
 // turn, at a stop text or after max_new_tokens. `cache` may be null.
+// REQUIRES: the client has args.num_devices devices.
 // Errors: InvalidArgument for neither or both of prompt and chat_file, a malformed file and a
 // prompt that does not fit the context; what loading and generating report.
 absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime::Client> client,

@@ -1,4 +1,5 @@
 // `generate`, `tokenize` and `convert` as commands.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -45,7 +46,14 @@ class GenerateCommand : public Command {
     if (args_.num_samples < 1) {
       return absl::InvalidArgumentError("--num-samples must be at least 1");
     }
-    MW_RETURN_IF_ERROR(RequireOneDevice(context, "generate"));
+    const Mesh& mesh = config.engine.mesh.partition.mesh;
+    if (mesh.num_devices() != mesh.Size("data")) {
+      return absl::InvalidArgumentError(
+          fmt::format("generate has the whole model on each device, so mesh {} does not serve it; "
+                      "use --mesh data={}",
+                      mesh.ToString(), mesh.num_devices()));
+    }
+    args_.num_devices = static_cast<int>(mesh.num_devices());
     MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     return RunGenerate(args_, session.client, session.cache.get(), std::cout);
   }

@@ -244,7 +244,8 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("max_draws_per_step", policy.max_draws_per_step,
                "grpo: how often prompts are drawn until prompts_per_step of them have rewards that "
                "differ; 1 = all are taken"),
-      MW_FIELD("sampling_rows", policy.sampling_rows, "grpo: samples that are generated at a time"),
+      MW_FIELD("sampling_rows", policy.sampling_rows,
+               "grpo: samples that each device generates at a time"),
       MW_FIELD("eval_temperature", policy.eval_temperature,
                "grpo: of the samples of --eval-data; 0 = greedy"),
       MW_FIELD("advantage.mode", policy.advantage.mode,

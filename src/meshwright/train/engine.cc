@@ -290,18 +290,25 @@ std::vector<const Buffer*> Engine::DeviceParams(int64_t device) const {
   return buffers;
 }
 
-absl::StatusOr<std::vector<const Buffer*>> Engine::WholeParams(std::vector<Buffer>* copies) {
+absl::StatusOr<std::vector<std::vector<const Buffer*>>> Engine::WholeParams(
+    std::vector<std::vector<Buffer>>* copies) {
   MW_RETURN_IF_ERROR(impl_->CheckUsable());
   copies->clear();
+  std::vector<std::vector<const Buffer*>> buffers;
   const bool whole = std::ranges::all_of(
       impl_->placement_.params, [](const PartitionSpec& spec) { return spec.IsReplicated(); });
-  if (whole) return DeviceParams();
+  if (whole) {
+    const int64_t num_devices = impl_->options_.mesh.partition.mesh.num_devices();
+    for (int64_t d = 0; d < num_devices; ++d) buffers.push_back(DeviceParams(d));
+    return buffers;
+  }
   MW_ASSIGN_OR_RETURN(LoadedProgram * program, impl_->WholeParamsProgram());
   MW_RETURN_IF_ERROR(impl_->Run(*program));
-  *copies = std::move(impl_->results_[0]);
-  impl_->results_.clear();
-  std::vector<const Buffer*> buffers;
-  for (const Buffer& buffer : *copies) buffers.push_back(&buffer);
+  *copies = std::exchange(impl_->results_, {});
+  for (const std::vector<Buffer>& on_device : *copies) {
+    std::vector<const Buffer*>& list = buffers.emplace_back();
+    for (const Buffer& buffer : on_device) list.push_back(&buffer);
+  }
   return buffers;
 }
 

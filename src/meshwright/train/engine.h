@@ -181,12 +181,12 @@ class Engine {
   // What `device` (its place in the mesh) holds of the newest weights, valid until the
   // next Update or Restore. Only to be read: never donate them.
   std::vector<const runtime::Buffer*> DeviceParams(int64_t device = 0) const;
-  // The newest weights, each whole, on the first device of the mesh, in params() order. What
+  // The newest weights, each whole, on each device of the mesh: [device][params() order]. What
   // DeviceParams returns, valid as long, where they lie like that; else copies that `copies`
   // holds, which a program makes. Only to be read.
   // Errors: those of compiling it.
-  absl::StatusOr<std::vector<const runtime::Buffer*>> WholeParams(
-      std::vector<runtime::Buffer>* copies);
+  absl::StatusOr<std::vector<std::vector<const runtime::Buffer*>>> WholeParams(
+      std::vector<std::vector<runtime::Buffer>>* copies);
   const std::vector<nn::ParamSpec>& params() const;
   // Those of params() that are trained.
   std::vector<nn::ParamSpec> trained_params() const;

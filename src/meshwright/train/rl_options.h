@@ -46,7 +46,7 @@ struct PolicyOptions {
   // Draws of prompts_per_step prompts until as many have rewards that differ; 1 = take them as they
   // are.
   int64_t max_draws_per_step = 1;
-  int64_t sampling_rows = 64;     // samples that are generated at a time
+  int64_t sampling_rows = 64;     // samples that each device generates at a time
   double eval_temperature = 0.0;  // of samples that are measured; 0 = greedy
   AdvantageOptions advantage;
   RewardOptions reward;

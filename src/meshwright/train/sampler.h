@@ -1,4 +1,4 @@
-// Sampler: text generation on a device.
+// Sampler: text generation on one device or several.
 #ifndef MESHWRIGHT_TRAIN_SAMPLER_H_
 #define MESHWRIGHT_TRAIN_SAMPLER_H_
 
@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +26,10 @@ struct SamplerOptions {
   DType cache_dtype = DType::kF32;   // of keys and values: f32 or bf16
   // Longest prompt plus generation; 0 is the model's max_position.
   int64_t max_length = 0;
-  // Rows generated at a time; further samples take the places of those that have ended.
+  // The first devices of the client that generate, each with the whole weights.
+  int num_devices = 1;
+  // Rows that each device generates at a time; further samples take the places of those that have
+  // ended.
   int64_t max_rows = 64;
   // Tokens per call of the decode program. More spare calls, but finished rows wait for
   // the others and text arrives in lumps.
@@ -81,25 +83,30 @@ using TokenCallback = std::function<bool(int64_t sample, int32_t token, float lo
 struct GenerationStats {
   int64_t prompt_tokens = 0;  // without padding
   int64_t new_tokens = 0;     // of all samples
-  int64_t decode_steps = 0;   // each for all rows
+  int64_t decode_steps = 0;   // each for all rows of all devices
   double compile_s = 0;
   double prefill_s = 0;
   double decode_s = 0;
 };
 
-// Puts weights on device 0 of `client` for Sampler::Generate. Each is let go once it is there.
-absl::StatusOr<std::vector<runtime::Buffer>> UploadParams(const runtime::Client& client,
-                                                          std::vector<HostTensor> params);
+// Puts weights on the first devices of `client` for Sampler::Generate; returns [device][weight].
+// Each is let go once it is there.
+absl::StatusOr<std::vector<std::vector<runtime::Buffer>>> UploadParams(
+    const runtime::Client& client, std::vector<HostTensor> params, int num_devices = 1);
 
-// Generates with one model. Programs are built when first needed, at most four for a number of
-// rows and lengths rounded up to a power of two. Not thread-safe.
+// Generates with one model. Devices share programs, not rows: samples are dealt out to them, and
+// the next that waits goes to the first device with room. Not thread-safe.
 //
-// The same seed gives the same tokens on the same device whatever else is in the batch, up
-// to rounding: a matrix product may round differently for another number of rows.
+// Programs are built when first needed: at most four for a number of rows (RoundUpRows) and lengths
+// rounded up to a power of two, and two for each time that long samples, when no more than a
+// quarter of the rows runs and none waits, are given a quarter of the rows.
+//
+// The same seed gives the same tokens whatever else is in the batch and however many devices
+// generate it, up to rounding: a matrix product may round differently for another number of rows.
 class Sampler {
  public:
   // `cache` may be null. Both pointers must outlive the sampler.
-  // Errors: what options.Validate() refuses.
+  // Errors: what options.Validate() refuses; InvalidArgument for more devices than the client has.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(
       std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
       const models::Model* model, const SamplerOptions& options);
@@ -108,26 +115,27 @@ class Sampler {
   Sampler& operator=(const Sampler&) = delete;
 
   // Continues each prompt num_samples times: sample p * num_samples + s is the s-th of prompt
-  // p. `params` are on device 0 in the order of model->Params(options.model); they
-  // are only read.
+  // p. `params`, [device][weight], are those of the client's first options.num_devices devices, in
+  // the order of model->Params(options.model); they are only read. Tokens of one sample reach
+  // `callback` in order, those of several in an order that depends on the devices.
   // Errors: InvalidArgument for an empty prompt, a token id outside the vocabulary, a prompt
   // that with max_new_tokens exceeds the context, weights that do not fit; Internal when
   // the logits are not finite; Cancelled once options.stop is true.
-  absl::StatusOr<std::vector<Sample>> Generate(std::span<const runtime::Buffer* const> params,
-                                               const std::vector<std::vector<int32_t>>& prompts,
-                                               const SamplingOptions& options,
-                                               const TokenCallback& callback = nullptr);
-  absl::StatusOr<std::vector<Sample>> Generate(const std::vector<runtime::Buffer>& params,
-                                               const std::vector<std::vector<int32_t>>& prompts,
-                                               const SamplingOptions& options,
-                                               const TokenCallback& callback = nullptr);
+  absl::StatusOr<std::vector<Sample>> Generate(
+      const std::vector<std::vector<const runtime::Buffer*>>& params,
+      const std::vector<std::vector<int32_t>>& prompts, const SamplingOptions& options,
+      const TokenCallback& callback = nullptr);
+  absl::StatusOr<std::vector<Sample>> Generate(
+      const std::vector<std::vector<runtime::Buffer>>& params,
+      const std::vector<std::vector<int32_t>>& prompts, const SamplingOptions& options,
+      const TokenCallback& callback = nullptr);
 
   // Of the last Generate.
   const GenerationStats& stats() const;
   // Longest prompt plus generation.
   int64_t max_length() const;
-  // The compiler's account of each program's memory, by "prefill[B,T,S]", "decode[B,S]" and
-  // "insert[B,Q,S]".
+  // The compiler's account of each program's memory, by "prefill[B,T,S]", "decode[B,S]",
+  // "insert[B,Q,S]" and "shrink[B,Q,S]".
   absl::StatusOr<std::map<std::string, runtime::CompiledMemoryStats>> MemoryStats() const;
 
  private:

@@ -32,7 +32,8 @@ class SmolLM2SlowTest : public ::testing::Test {
     client_ = *TestClient("cpu");
     auto tensors = LoadParams(*opened_, opened_->model->Params({}), DType::kF32);
     ASSERT_TRUE(tensors.ok()) << tensors.status();
-    params_ = new std::vector<runtime::Buffer>(*UploadParams(*client_, *std::move(tensors)));
+    params_ =
+        new std::vector<std::vector<runtime::Buffer>>(*UploadParams(*client_, *std::move(tensors)));
   }
   static void TearDownTestSuite() {
     delete params_;
@@ -71,7 +72,7 @@ class SmolLM2SlowTest : public ::testing::Test {
 
   inline static nlohmann::json* reference_ = nullptr;
   inline static OpenedModel* opened_ = nullptr;
-  inline static std::vector<runtime::Buffer>* params_ = nullptr;
+  inline static std::vector<std::vector<runtime::Buffer>>* params_ = nullptr;
   inline static std::shared_ptr<runtime::Client> client_;
 };
 

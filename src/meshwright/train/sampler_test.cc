@@ -36,7 +36,7 @@ struct Loaded {
   std::shared_ptr<runtime::Client> client;
   std::unique_ptr<models::Model> model;
   std::vector<HostTensor> host_params;
-  std::vector<runtime::Buffer> params;
+  std::vector<std::vector<runtime::Buffer>> params;  // of one device
   std::vector<int32_t> prompt, generated;
   std::map<int64_t, std::unique_ptr<Sampler>> samplers;  // by steps_per_call
 };
@@ -64,9 +64,7 @@ std::unique_ptr<Loaded> Load(const std::string& name) {
     loaded->host_params.push_back(std::move(param));
   }
   loaded->client = *TestClient("cpu");
-  for (const HostTensor& param : loaded->host_params) {
-    loaded->params.push_back(*loaded->client->Upload(param));
-  }
+  loaded->params = *UploadParams(*loaded->client, loaded->host_params);
   return loaded;
 }
 
@@ -323,10 +321,49 @@ TEST_P(SamplerBehaviorTest, AStopEndsAllSamples) {
   EXPECT_EQ(samples.status().code(), absl::StatusCode::kCancelled) << samples.status();
 }
 
-// Numbers of rows and lengths share programs up to the next power of two.
+// Nine samples, of which one goes on when the others have ended: in two rows instead of nine, with
+// the tokens that it has alone.
+TEST_P(SamplerBehaviorTest, ALongSampleGoesOnInFewerRows) {
+  SamplerOptions options;
+  options.max_rows = 8;
+  const auto run = [&](int64_t max_new_tokens, Sampler& sampler, std::vector<uint32_t> ids) {
+    SamplingOptions sampling = Options(max_new_tokens, 1, 9);
+    sampling.num_samples = ids.empty() ? 9 : 1;
+    sampling.first_sample_id = ids.empty() ? 0 : ids[0];
+    std::map<int64_t, int64_t> count;
+    return Run(sampler, {prompt_}, sampling, [&](int64_t sample, int32_t, float) {
+      return !ids.empty() || sample == 5 || ++count[sample] < 3;
+    });
+  };
+  const auto names = [](const Sampler& sampler) {
+    std::string all;
+    const auto memory = *sampler.MemoryStats();
+    for (const auto& [name, stats] : memory) all += name + " ";
+    return all;
+  };
+  const auto sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
+  const auto samples = run(100, *sampler, {});
+  EXPECT_THAT(names(*sampler), HasSubstr("shrink[8,2,128]"));
+  EXPECT_THAT(names(*sampler), HasSubstr("decode[2,128]"));
+  const Sample alone = run(100, Shared(), {5})[0];
+  ASSERT_EQ(alone.tokens.size(), 100u);
+  EXPECT_EQ(samples[5].tokens, alone.tokens);
+  for (size_t t = 0; t < alone.log_probs.size(); ++t) {
+    EXPECT_NEAR(samples[5].log_probs[t], alone.log_probs[t], 1e-5);
+  }
+  for (size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(samples[i].tokens.size(), i == 5 ? 100u : 3u) << i;
+  }
+  // Not for a few tokens.
+  const auto short_ones = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
+  run(60, *short_ones, {});
+  EXPECT_THAT(names(*short_ones), ::testing::Not(HasSubstr("shrink")));
+}
+
+// Numbers of rows that are near each other share programs, and lengths up to a power of two.
 TEST_P(SamplerBehaviorTest, ProgramsAreFew) {
   const auto sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), {});
-  for (const int64_t rows : {5, 6, 8}) {
+  for (const int64_t rows : {13, 14}) {
     for (const int64_t length : {2, 7, 10}) {
       SamplingOptions options = Options(length, 0, 0);
       options.num_samples = rows;
@@ -337,9 +374,9 @@ TEST_P(SamplerBehaviorTest, ProgramsAreFew) {
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_EQ(memory->size(), 2u);
   // The caches are updated where they are.
-  const auto& decode = memory->at("decode[8,16]");
+  const auto& decode = memory->at("decode[14,16]");
   const int64_t cache_bytes =
-      2 * loaded_->model->CacheType(8, 16, DType::kF32).num_elements() * int64_t{sizeof(float)};
+      2 * loaded_->model->CacheType(14, 16, DType::kF32).num_elements() * int64_t{sizeof(float)};
   EXPECT_GE(decode.alias_bytes, cache_bytes);
 }
 

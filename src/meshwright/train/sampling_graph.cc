@@ -15,10 +15,12 @@
 #include "meshwright/ops/argmax.h"
 #include "meshwright/ops/broadcast_in_dim.h"
 #include "meshwright/ops/compare.h"
+#include "meshwright/ops/concatenate.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/cumsum.h"
 #include "meshwright/ops/div.h"
+#include "meshwright/ops/dynamic_slice.h"
 #include "meshwright/ops/dynamic_update_slice.h"
 #include "meshwright/ops/exp.h"
 #include "meshwright/ops/iota.h"
@@ -184,6 +186,30 @@ absl::StatusOr<compile::Program> BuildInsertProgram(const models::Model& model,
     }
     graph.SetOutputs(outputs, {"k", "v", "tokens", "positions"});
     for (int i = 0; i < 4; ++i) compile::DonateTo(graph, state[static_cast<size_t>(i)], i);
+  });
+}
+
+absl::StatusOr<compile::Program> BuildShrinkProgram(const models::Model& model,
+                                                    GenerationDTypes dtypes,
+                                                    const GenerationShape& shape) {
+  return compile::BuildProgram("shrink", [&](Graph& graph) {
+    const TensorType cache = model.CacheType(shape.rows, shape.slots, dtypes.cache);
+    const TensorType row(DType::kS32, {shape.rows});
+    const std::vector<Value> state = {
+        graph.AddParameter(cache, "k"), graph.AddParameter(cache, "v"),
+        graph.AddParameter(row, "tokens"), graph.AddParameter(row, "positions")};
+    const Value rows = graph.AddParameter(TensorType(DType::kS32, {shape.kept_rows}), "rows");
+    std::vector<Value> outputs;
+    for (size_t part = 0; part < state.size(); ++part) {
+      const int64_t dim = part < 2 ? 1 : 0;  // caches have their layers first
+      std::vector<Value> kept;
+      for (int64_t i = 0; i < shape.kept_rows; ++i) {
+        const Value at = ops::Reshape(ops::SliceInDim(rows, 0, i, i + 1), {});
+        kept.push_back(ops::DynamicSliceInDim(state[part], at, 1, dim));
+      }
+      outputs.push_back(ops::Concatenate(kept, dim));
+    }
+    graph.SetOutputs(outputs, {"k", "v", "tokens", "positions"});
   });
 }
 

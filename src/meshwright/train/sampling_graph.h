@@ -54,6 +54,7 @@ struct GenerationShape {
   int64_t slots = 0;          // S, of the cache
   int64_t steps = 0;          // decode only: tokens per call
   int64_t new_rows = 0;       // Q, insert only
+  int64_t kept_rows = 0;      // Q, shrink only
   ChoiceMode mode = ChoiceMode::kGreedy;
 
   friend auto operator<=>(const GenerationShape&, const GenerationShape&) = default;
@@ -82,6 +83,14 @@ absl::StatusOr<compile::Program> BuildPrefillProgram(const models::Model& model,
 //
 // * donated.
 absl::StatusOr<compile::Program> BuildInsertProgram(const models::Model& model,
+                                                    GenerationDTypes dtypes,
+                                                    const GenerationShape& shape);
+
+// Leaves all but some rows.
+//
+//   k, v, tokens s32 [B], positions s32 [B], rows s32 [Q]
+//     → k, v, tokens, positions of those rows, in their order
+absl::StatusOr<compile::Program> BuildShrinkProgram(const models::Model& model,
                                                     GenerationDTypes dtypes,
                                                     const GenerationShape& shape);
 

@@ -1,0 +1,47 @@
+// `meshwright generate` on several devices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "meshwright/tools/command_line_for_test.h"
+
+namespace mw::tools {
+namespace {
+
+using GenerateCommandMeshTest = CommandLineTest;
+
+TEST_F(GenerateCommandMeshTest, DevicesShareTheSamples) {
+  const std::string model = Path("model");
+  ASSERT_EQ(Invoke({"convert", "--model", "random:tiny-llama", "--out", model}).status, 0);
+  Write("model/tokenizer.json", LettersTokenizer());
+  const auto generate = [&](std::vector<std::string> more) {
+    std::vector<std::string> args = {"generate",        "--model", model,    "--prompt", "hi",
+                                     "--num-samples",   "3",       "--json", "--quiet",  "seed=4",
+                                     "max_new_tokens=6"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const auto tokens = [&](std::vector<std::string> more) {
+    const Outcome outcome = Invoke(generate(std::move(more)));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    std::vector<std::vector<int32_t>> all;
+    for (const std::string& line : Lines(outcome.out)) {
+      all.push_back(nlohmann::json::parse(line).at("tokens").get<std::vector<int32_t>>());
+    }
+    return all;
+  };
+  const auto one = tokens({});
+  ASSERT_EQ(one.size(), 3u);
+  EXPECT_NE(one[0], one[1]);
+  EXPECT_EQ(tokens({"--mesh", "data=2"}), one);
+  EXPECT_EQ(tokens({"--mesh", "data=4"}), one) << "with a device that has no sample";
+  EXPECT_NE(tokens({"--mesh", "data=2", "seed=5"}), one);
+  ExpectBadInput(generate({"--mesh", "fsdp=2"}),
+                 "mesh fsdp=2 does not serve it; use --mesh data=2");
+  ExpectBadInput(generate({"--mesh", "data=2", "--device", "cpu:3"}), "mesh data=2 has 2 devices");
+}
+
+}  // namespace
+}  // namespace mw::tools
