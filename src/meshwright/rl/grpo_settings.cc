@@ -9,6 +9,10 @@
 
 namespace mw::rl {
 
+RowShape RowShapeOf(const train::TrainConfig& config) {
+  return {config.data.batch_size, config.data.max_target_length, config.data.pad_first};
+}
+
 absl::Status FinishGrpoSettings(train::TrainConfig& config) {
   const train::PolicyOptions& policy = config.policy;
   train::GrpoOptions& loss = config.engine.loss.grpo;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "meshwright/rl/rollouts.h"
 #include "meshwright/train/config.h"
 
 namespace mw::rl {
@@ -24,6 +25,9 @@ struct BatchPlan {
   int64_t updates_per_pass() const { return std::max<int64_t>(1, num_rows / rows_per_update); }
   int64_t updates_per_batch() const { return updates_per_pass() * num_passes; }
 };
+
+// How rollouts lie in micro-batches, by the settings.
+RowShape RowShapeOf(const train::TrainConfig& config);
 
 // Fills in what follows from other settings: gradient_accumulation_steps where it is not given, the
 // loss's temperature and what its batches hold.
