@@ -100,6 +100,13 @@ class GrpoRun : public train::Run {
     if (!config_.given.contains("max_target_length")) {
       config_.data.max_target_length = prompts_.longest + max_new_tokens;
     }
+    config_.engine.loss.grpo.max_segments = MaxSegments(config_, prompts_.shortest);
+    if (config_.given.contains("packing") && config_.data.packing && loss().max_segments == 1) {
+      Note(fmt::format(
+          "packing=true: rows of {} tokens have room for one sample each, of a prompt of {} and "
+          "more; a larger max_target_length, with a smaller batch_size, makes room for several",
+          config_.data.max_target_length, prompts_.shortest));
+    }
     sampler_length_ = std::max(prompts_.longest, eval_prompts_.longest) + max_new_tokens;
     return absl::OkStatus();
   }
@@ -224,7 +231,7 @@ class GrpoRun : public train::Run {
     const std::span<const Rollout> rows =
         std::span<const Rollout>(progress_.batch->rollouts)
             .subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-    const auto parts = SplitRows(rows, config_.data.batch_size);
+    const auto parts = SplitRows(rows, row_shape());
     const Clock::time_point start = Clock::now();
     while (engine_->num_micro_batches() < std::ssize(parts)) {
       if (stop.load()) return false;
