@@ -158,7 +158,8 @@ def policy_gradient(model, batch, s):
     def mean(rows):
         return torch.cat(rows).double().mean()
 
-    metrics = {"loss": aggregate(losses), "rl/ratio_mean": mean(ratios), "rl/entropy": mean(entropy)}
+    metrics = {"loss": aggregate(losses), "rl/ratio_mean": mean(ratios),
+               "rl/ratio_max": torch.cat(ratios).max(), "rl/entropy": mean(entropy)}
     if s["algorithm"] != "reinforce":
         metrics["rl/clip_low_fraction"] = mean(lows)
         metrics["rl/clip_high_fraction"] = mean(highs)
@@ -171,6 +172,7 @@ def policy_gradient(model, batch, s):
     if s["sampler"] or s["importance"] != "none":
         difference = torch.cat(old) - torch.cat(sampler)
         metrics["rl/mismatch_mean"] = difference.abs().mean()
+        metrics["rl/mismatch_max"] = difference.abs().max()
         metrics["rl/mismatch_kl"] = (difference.exp() - difference - 1).mean()
     if s["importance"] != "none":
         metrics["rl/importance_mean"] = mean(weights)

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "absl/status/status.h"
+#include "meshwright/base/check.h"
 
 namespace mw::data {
 namespace {
@@ -54,18 +55,34 @@ std::map<std::string, HostTensor> Batch::Tensors() const {
           {"positions", positions}};
 }
 
+std::vector<RowPlan> PackLengthsFirstFit(std::span<const int64_t> lengths, int64_t row_length,
+                                         int64_t max_documents) {
+  RoomTree room(lengths.size(), row_length);
+  std::vector<RowPlan> rows;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const size_t row = room.FirstWith(lengths[i]);
+    MW_CHECK(row < lengths.size());
+    if (row >= rows.size()) rows.resize(row + 1);
+    rows[row].push_back(static_cast<int64_t>(i));
+    // A row that is full of documents has no room, not even for one of no tokens.
+    const bool is_full = std::ssize(rows[row]) == max_documents;
+    room.Take(row, is_full ? row_length + 1 : lengths[i]);
+  }
+  return rows;
+}
+
 absl::StatusOr<std::vector<RowPlan>> PackFirstFit(const Dataset& dataset,
                                                   std::span<const int64_t> indices,
                                                   int64_t row_length) {
-  RoomTree room(indices.size(), row_length);
-  std::vector<RowPlan> rows;
-  for (int64_t index : indices) {
-    const int64_t tokens = static_cast<int64_t>(dataset[index].ids.size());
-    if (tokens > row_length) return TooLong(dataset[index], tokens, row_length);
-    const size_t row = room.FirstWith(tokens);
-    if (row >= rows.size()) rows.resize(row + 1);
-    rows[row].push_back(index);
-    room.Take(row, tokens);
+  std::vector<int64_t> lengths;
+  for (const int64_t index : indices) {
+    lengths.push_back(static_cast<int64_t>(dataset[index].ids.size()));
+    if (lengths.back() > row_length) return TooLong(dataset[index], lengths.back(), row_length);
+  }
+  std::vector<RowPlan> rows =
+      PackLengthsFirstFit(lengths, row_length, std::max<int64_t>(1, std::ssize(lengths)));
+  for (RowPlan& row : rows) {
+    for (int64_t& place : row) place = indices[static_cast<size_t>(place)];
   }
   return rows;
 }

@@ -16,6 +16,14 @@ namespace mw::data {
 // The data set indices that share one row, in order.
 using RowPlan = std::vector<int64_t>;
 
+// Packs documents of `lengths` tokens into rows of at most `row_length` tokens and `max_documents`
+// documents by first fit: each goes into the first row with room, in the order given. What rows
+// hold are places in `lengths`. Deterministic.
+//
+// Cost: O(n log n). REQUIRES: no length exceeds row_length; max_documents >= 1.
+std::vector<RowPlan> PackLengthsFirstFit(std::span<const int64_t> lengths, int64_t row_length,
+                                         int64_t max_documents);
+
 // Packs `indices` into rows of at most `row_length` tokens by first fit: each example goes into the
 // first row with room, in the order given. Deterministic.
 //

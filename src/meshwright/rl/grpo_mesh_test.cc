@@ -12,8 +12,8 @@ namespace {
 class GrpoMeshTest : public GrpoTest {
  protected:
   // Two updates a batch, with all that the loop scores.
-  const std::vector<std::string> settings_ = {"steps=4", "num_iterations=2", "loss.kl_coef=0.1",
-                                              "batch_size=4", "head_chunk_tokens=0"};
+  std::vector<std::string> settings_ = {"steps=4", "num_iterations=2", "loss.kl_coef=0.1",
+                                        "batch_size=4", "head_chunk_tokens=0"};
 
   void ExpectAsOnOneDevice(const std::vector<std::string>& layout, const char* devices) {
     const auto one = Run(settings_, "one");
@@ -52,6 +52,11 @@ TEST_F(GrpoMeshTest, DataAlone) { ExpectAsOnOneDevice({"mesh=data=4"}, "cpu:4");
 
 TEST_F(GrpoMeshTest, Tensor) {
   ExpectAsOnOneDevice({"mesh=data=2,tensor=2", "sharding_fallback=replicate"}, "cpu:4");
+}
+
+TEST_F(GrpoMeshTest, PackedRows) {
+  settings_.insert(settings_.end(), {"max_target_length=24", "loss.aggregation=sequence-mean"});
+  ExpectAsOnOneDevice({"mesh=data=2,fsdp=2"}, "cpu:4");
 }
 
 // A run is continued on another mesh, also in the middle of a batch.

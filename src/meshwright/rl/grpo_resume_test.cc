@@ -64,6 +64,27 @@ TEST_F(GrpoResumeTest, AContinuedRunHasTheBitsOfAStraightOne) {
   }
 }
 
+TEST_F(GrpoResumeTest, PackedRowsAreContinuedAndNotCutAnew) {
+  const std::vector<std::string> settings = {"steps=4", "num_iterations=2", "loss.kl_coef=0.1",
+                                             "batch_size=1", "max_target_length=24"};
+  const auto straight = Run(settings, "straight");
+  const auto interrupted = Interrupted(settings, {{0, 1}, {2, 0}, {3, 2}});
+  EXPECT_EQ(Reproducible(straight), Reproducible(interrupted));
+  EXPECT_EQ(Weights(4, "straight"), Weights(4, "interrupted"));
+  // Within an update rows stay as they are.
+  options_.out = dir_ + "/other";
+  options_.resume = false;
+  StopBefore(1, 1);
+  ASSERT_TRUE(TryRun(settings).ok());
+  stop_ = false;
+  options_.before_micro_batch = nullptr;
+  options_.resume = true;
+  std::vector<std::string> other = settings;
+  other.emplace_back("packing=false");
+  const auto refused = TryRun(other);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("packing=false"));
+}
+
 TEST_F(GrpoResumeTest, AnUpdateCanBeginAgain) {
   const std::vector<std::string> settings = {"steps=4", "num_iterations=2"};
   Run(settings, "straight");

@@ -29,8 +29,9 @@ struct GrpoOptions : train::RunOptions {
 //   sample    num_generations completions of each with the newest weights, at `temperature`
 //   reward    each of them, and the advantage over those of its prompt (rl/advantages.h)
 //   score     where they are wanted, the log-probs of the reference and of the trainer
-//   learn     num_iterations times all of them, in updates of gradient_accumulation_steps
-//             micro-batches of batch_size rows; where that is not given, one update takes them all
+//   learn     num_iterations times all of them, in updates of gradient_accumulation_steps x
+//             batch_size samples; where the former is not given, one update takes them all. Those
+//             that fit share rows (`packing`), and an update is fewer micro-batches of batch_size
 //
 // The trainer's log-probs, old_log_probs=trainer, are scored where samples are learned in more than
 // one update; else the loss has them at no cost. The reference, with loss.kl_coef, is the model

@@ -9,6 +9,17 @@
 
 namespace mw::rl {
 
+RowShape RowShapeOf(const train::TrainConfig& config) {
+  return {config.data.batch_size, config.data.max_target_length, config.data.pad_first,
+          config.engine.loss.grpo.max_segments};
+}
+
+int64_t MaxSegments(const train::TrainConfig& config, int64_t shortest_prompt) {
+  constexpr int64_t kMost = 64;
+  if (!config.data.packing) return 1;
+  return std::clamp<int64_t>(config.data.max_target_length / (shortest_prompt + 1), 1, kMost);
+}
+
 absl::Status FinishGrpoSettings(train::TrainConfig& config) {
   const train::PolicyOptions& policy = config.policy;
   train::GrpoOptions& loss = config.engine.loss.grpo;

@@ -6,11 +6,13 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "meshwright/rl/rollouts.h"
 #include "meshwright/train/config.h"
 
 namespace mw::rl {
 
-// How the samples of a batch are cut into updates.
+// How the samples of a batch are cut into updates. Packing does not change it: an update learns the
+// same samples, in fewer micro-batches.
 struct BatchPlan {
   int64_t num_rows = 0;         // samples
   int64_t rows_per_update = 0;  // at most
@@ -24,6 +26,13 @@ struct BatchPlan {
   int64_t updates_per_pass() const { return std::max<int64_t>(1, num_rows / rows_per_update); }
   int64_t updates_per_batch() const { return updates_per_pass() * num_passes; }
 };
+
+// How many samples may share a row: 1 without packing, else as many as a row has room for of the
+// shortest prompt with a token after it, up to 64, since sums over samples cost that much more.
+int64_t MaxSegments(const train::TrainConfig& config, int64_t shortest_prompt);
+
+// How rollouts lie in micro-batches, by the settings and max_segments of the loss.
+RowShape RowShapeOf(const train::TrainConfig& config);
 
 // Fills in what follows from other settings: gradient_accumulation_steps where it is not given, the
 // loss's temperature and what its batches hold.

@@ -61,7 +61,7 @@ std::vector<Rollout> Rollouts(Loaded& loaded, double temperature) {
 }
 
 void Update(Loaded& loaded, const std::vector<Rollout>& rollouts) {
-  for (const auto& rows : SplitRows(rollouts, 4)) {
+  for (const auto& rows : SplitRows(rollouts, {4, 24, false})) {
     const auto batch = MakeMicroBatch(rows, {4, 24, false});
     ASSERT_TRUE(batch.ok()) << batch.status();
     ASSERT_TRUE(loaded.engine->FwdBwd(*batch).ok());

@@ -49,7 +49,9 @@ absl::StatusOr<Prompts> LoadPolicyPrompts(const std::vector<std::string>& paths,
         return absl::Status(status.code(), fmt::format("{}, row {}: {}", path, row.id,
                                                        std::string(status.message())));
       }
-      prompts.longest = std::max<int64_t>(prompts.longest, std::ssize(row.ids));
+      const int64_t length = std::ssize(row.ids);
+      prompts.longest = std::max(prompts.longest, length);
+      prompts.shortest = prompts.rows.empty() ? length : std::min(prompts.shortest, length);
       prompts.fields.push_back(std::move(fields));
       prompts.rows.push_back(std::move(row));
     }

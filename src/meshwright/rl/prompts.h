@@ -19,7 +19,9 @@ namespace mw::rl {
 struct Prompts {
   std::vector<data::PromptRow> rows;
   std::vector<nlohmann::ordered_json> fields;  // of each row
-  int64_t longest = 0;                         // tokens
+  // Tokens.
+  int64_t longest = 0;
+  int64_t shortest = 0;
 
   // As examples, for a DataIterator to draw.
   absl::StatusOr<std::shared_ptr<const data::Dataset>> Examples() const;

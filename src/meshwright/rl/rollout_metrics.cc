@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 namespace mw::rl {
 namespace {
@@ -65,43 +64,6 @@ void AddEvalMetrics(const std::vector<Rollout>& rollouts, const std::vector<std:
   record.Set("eval/num_samples", static_cast<double>(rollouts.size()));
   record.Set("eval/completion_length_mean", Mean(rollouts, Length));
   record.Set("eval/truncated_fraction", Mean(rollouts, Truncated));
-}
-
-std::string SampleLine(const Rollout& rollout, const data::PromptRow& prompt, int64_t step,
-                       const std::vector<std::string>& names) {
-  nlohmann::ordered_json line = {{"step", step},
-                                 {"id", prompt.id},
-                                 {"group", rollout.group},
-                                 {"prompt", prompt.text},
-                                 {"completion", rollout.completion},
-                                 {"reward", rollout.reward}};
-  if (names.size() > 1) {
-    for (size_t i = 0; i < names.size(); ++i) line["rewards"][names[i]] = rollout.reward_parts[i];
-  }
-  line["advantage"] = rollout.advantage;
-  line["kept"] = rollout.is_kept;
-  line["tokens"] = rollout.num_tokens();
-  line["finish_reason"] = train::FinishReasonName(rollout.finish_reason);
-  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
-
-std::string SamplesText(const std::vector<const Rollout*>& rollouts,
-                        const data::PromptRow& prompt) {
-  // Indented by four, whatever is in it stands as it is.
-  const auto quoted = [](const std::string& text) {
-    std::string out = "    ";
-    for (const char c : text) {
-      out += c;
-      if (c == '\n') out += "    ";
-    }
-    return out;
-  };
-  std::string text = fmt::format("**{}**\n\n{}\n", prompt.id, quoted(prompt.text));
-  for (const Rollout* const rollout : rollouts) {
-    text += fmt::format("\nreward {:.4g}, advantage {:.4g}\n\n{}\n", rollout->reward,
-                        rollout->advantage, quoted(rollout->completion));
-  }
-  return text;
 }
 
 }  // namespace mw::rl

@@ -1,12 +1,10 @@
-// What records and samples.jsonl tell of rollouts.
+// What records tell of rollouts.
 #ifndef MESHWRIGHT_RL_ROLLOUT_METRICS_H_
 #define MESHWRIGHT_RL_ROLLOUT_METRICS_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "meshwright/rl/prompts.h"
 #include "meshwright/rl/rollouts.h"
 #include "meshwright/train/metrics.h"
 
@@ -25,14 +23,6 @@ void AddRolloutMetrics(const std::vector<Rollout>& rollouts, const std::vector<s
 // REQUIRES: there is one.
 void AddEvalMetrics(const std::vector<Rollout>& rollouts, const std::vector<std::string>& names,
                     train::MetricRecord& record);
-
-// A line of samples.jsonl, with its end: {"step", "id", "group", "prompt", "completion", "reward",
-// "rewards": {NAME: …} where there are several, "advantage", "kept", "tokens", "finish_reason"}.
-std::string SampleLine(const Rollout& rollout, const data::PromptRow& prompt, int64_t step,
-                       const std::vector<std::string>& names);
-
-// The samples of one prompt as Markdown.
-std::string SamplesText(const std::vector<const Rollout*>& rollouts, const data::PromptRow& prompt);
 
 }  // namespace mw::rl
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "meshwright/base/status_macros.h"
@@ -12,26 +13,31 @@
 namespace mw::rl {
 namespace {
 
-// Calls visit(place in [B, T], token of the completion) for each token of row `row` that is
-// learned.
+// Calls visit(place in [B, T], rollout, token of its completion) for each token that is learned.
 template <typename Visit>
-void ForEachToken(const data::Batch& batch, int64_t row, const Visit& visit) {
+void ForEachToken(const data::Batch& batch, std::span<const RolloutRow> rows, const Visit& visit) {
   const auto mask = batch.loss_mask.as<float>();
-  const int64_t length = batch.loss_mask.dims()[1];
-  size_t token = 0;
-  for (int64_t place = row * length; place < (row + 1) * length; ++place) {
-    if (mask[static_cast<size_t>(place)] != 0) visit(static_cast<size_t>(place), token++);
+  const auto segments = batch.segment_ids.as<int32_t>();
+  const auto length = static_cast<size_t>(batch.loss_mask.dims()[1]);
+  for (size_t row = 0; row < rows.size(); ++row) {
+    int32_t segment = 0;
+    size_t token = 0;
+    for (size_t place = row * length; place < (row + 1) * length; ++place) {
+      if (mask[place] == 0) continue;
+      if (segments[place] != segment) token = 0;
+      segment = segments[place];
+      visit(place, *rows[row][static_cast<size_t>(segment) - 1], token++);
+    }
   }
 }
 
-HostTensor Filled(const data::Batch& batch, std::span<const Rollout* const> rows,
+HostTensor Filled(const data::Batch& batch, std::span<const RolloutRow> rows,
                   std::vector<float> Rollout::*from) {
   HostTensor tensor = HostTensor::Zeros(DType::kF32, batch.loss_mask.dims());
   const auto values = tensor.mutable_as<float>();
-  for (size_t row = 0; row < rows.size(); ++row) {
-    ForEachToken(batch, static_cast<int64_t>(row),
-                 [&](size_t place, size_t token) { values[place] = (rows[row]->*from)[token]; });
-  }
+  ForEachToken(batch, rows, [&](size_t place, const Rollout& rollout, size_t token) {
+    values[place] = (rollout.*from)[token];
+  });
   return tensor;
 }
 
@@ -42,32 +48,57 @@ HostTensor Vector(DType dtype, const std::vector<T>& values) {
 
 }  // namespace
 
-std::vector<std::vector<const Rollout*>> SplitRows(std::span<const Rollout> rollouts,
-                                                   int64_t num_rows) {
-  std::vector<std::vector<const Rollout*>> parts(1);
+std::vector<std::vector<RolloutRow>> SplitRows(std::span<const Rollout> rollouts,
+                                               const RowShape& shape) {
+  RolloutRow kept;
   for (const Rollout& rollout : rollouts) {
-    if (!rollout.is_kept) continue;
-    if (std::ssize(parts.back()) == num_rows) parts.emplace_back();
-    parts.back().push_back(&rollout);
+    if (rollout.is_kept) kept.push_back(&rollout);
+  }
+  std::vector<int64_t> lengths;
+  if (shape.max_segments > 1) {
+    std::ranges::stable_sort(kept, std::ranges::greater(),
+                             [](const Rollout* rollout) { return rollout->ids.size(); });
+  }
+  // One that is too long has a row of its own, and MakeMicroBatch refuses that.
+  for (const Rollout* const rollout : kept) {
+    lengths.push_back(std::min(std::ssize(rollout->ids), shape.num_tokens));
+  }
+  std::vector<std::vector<RolloutRow>> parts(1);
+  for (const data::RowPlan& plan :
+       data::PackLengthsFirstFit(lengths, shape.num_tokens, shape.max_segments)) {
+    if (std::ssize(parts.back()) == shape.num_rows) parts.emplace_back();
+    RolloutRow& row = parts.back().emplace_back();
+    for (const int64_t place : plan) row.push_back(kept[static_cast<size_t>(place)]);
   }
   return parts;
 }
 
-absl::StatusOr<data::Batch> MakeMicroBatch(std::span<const Rollout* const> rows,
+absl::StatusOr<data::Batch> MakeMicroBatch(std::span<const RolloutRow> rows,
                                            const RowShape& shape) {
   if (std::ssize(rows) > shape.num_rows) {
     return absl::InvalidArgumentError(
         fmt::format("{} rows for a micro-batch of {}", rows.size(), shape.num_rows));
   }
+  const bool packs = shape.max_segments > 1;
+  HostTensor advantages = HostTensor::Zeros(
+      DType::kF32, packs ? Dims{shape.num_rows, shape.max_segments} : Dims{shape.num_rows});
   std::vector<data::Example> examples;
   std::vector<data::RowPlan> plan(static_cast<size_t>(shape.num_rows));
   for (size_t row = 0; row < rows.size(); ++row) {
-    const Rollout& rollout = *rows[row];
-    data::Example& example = examples.emplace_back();
-    example.ids = rollout.ids;
-    example.loss_mask.assign(rollout.ids.size(), rollout.is_masked ? 0 : 1);
-    std::fill_n(example.loss_mask.begin(), rollout.prompt_tokens, uint8_t{0});
-    plan[row].push_back(static_cast<int64_t>(row));
+    if (std::ssize(rows[row]) > shape.max_segments) {
+      return absl::InvalidArgumentError(fmt::format("{} rollouts for a row that holds up to {}",
+                                                    rows[row].size(), shape.max_segments));
+    }
+    const size_t first = row * static_cast<size_t>(shape.max_segments);
+    for (size_t i = 0; i < rows[row].size(); ++i) {
+      const Rollout& rollout = *rows[row][i];
+      plan[row].push_back(std::ssize(examples));
+      data::Example& example = examples.emplace_back();
+      example.ids = rollout.ids;
+      example.loss_mask.assign(rollout.ids.size(), rollout.is_masked ? 0 : 1);
+      std::fill_n(example.loss_mask.begin(), rollout.prompt_tokens, uint8_t{0});
+      advantages.mutable_as<float>()[first + i] = rollout.advantage;
+    }
   }
   // A data set has an example at least; no row has this one.
   if (examples.empty()) examples.push_back({.ids = {0}, .loss_mask = {0}, .id = ""});
@@ -75,18 +106,16 @@ absl::StatusOr<data::Batch> MakeMicroBatch(std::span<const Rollout* const> rows,
                       data::Dataset::FromExamples(std::move(examples)));
   MW_ASSIGN_OR_RETURN(data::Batch batch,
                       data::MakeBatch(dataset, plan, shape.num_tokens, shape.pad_first));
-  HostTensor advantages = HostTensor::Zeros(DType::kF32, {shape.num_rows});
-  for (size_t row = 0; row < rows.size(); ++row) {
-    advantages.mutable_as<float>()[row] = rows[row]->advantage;
-  }
   batch.extras["advantages"] = std::move(advantages);
   const std::pair<const char*, std::vector<float> Rollout::*> extras[] = {
       {"sampler_logprobs", &Rollout::sampler_log_probs},
       {"old_logprobs", &Rollout::old_log_probs},
       {"ref_logprobs", &Rollout::ref_log_probs}};
   for (const auto& [name, member] : extras) {
-    const bool has = std::ranges::all_of(rows, [&, at = member](const Rollout* rollout) {
-      return std::ssize(rollout->*at) == rollout->num_tokens();
+    const bool has = std::ranges::all_of(rows, [at = member](const RolloutRow& row) {
+      return std::ranges::all_of(row, [at](const Rollout* rollout) {
+        return std::ssize(rollout->*at) == rollout->num_tokens();
+      });
     });
     if (has) batch.extras[name] = Filled(batch, rows, member);
   }
@@ -101,17 +130,15 @@ absl::Status ScoreRollouts(train::Engine& engine, const train::ScoreOptions& opt
     (rollout.*to).assign(static_cast<size_t>(rollout.num_tokens()), 0.0F);
     writable[&rollout] = &rollout;
   }
-  for (const std::vector<const Rollout*>& rows : SplitRows(rollouts, shape.num_rows)) {
+  for (const std::vector<RolloutRow>& rows : SplitRows(rollouts, shape)) {
     if (stop.load()) return absl::CancelledError("the scoring was stopped");
     if (rows.empty()) continue;
     MW_ASSIGN_OR_RETURN(const data::Batch batch, MakeMicroBatch(rows, shape));
     MW_ASSIGN_OR_RETURN(const train::Scores scores, engine.ScoreStep(batch, options));
     const auto log_probs = scores.log_probs.as<float>();
-    for (size_t row = 0; row < rows.size(); ++row) {
-      std::vector<float>& values = writable.at(rows[row])->*to;
-      ForEachToken(batch, static_cast<int64_t>(row),
-                   [&](size_t place, size_t token) { values[token] = log_probs[place]; });
-    }
+    ForEachToken(batch, rows, [&](size_t place, const Rollout& rollout, size_t token) {
+      (writable.at(&rollout)->*to)[token] = log_probs[place];
+    });
   }
   return absl::OkStatus();
 }

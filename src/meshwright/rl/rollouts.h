@@ -45,18 +45,25 @@ struct RowShape {
   int64_t num_rows = 0;    // of a micro-batch
   int64_t num_tokens = 0;  // of a row
   bool pad_first = false;
+  int64_t max_segments = 1;  // rollouts that share a row at most
 };
 
-// Which of the rows of an update share a micro-batch: those that are kept, `num_rows` at a time. At
-// least one micro-batch, which may be of no rows: then the update is one without tokens.
-std::vector<std::vector<const Rollout*>> SplitRows(std::span<const Rollout> rollouts,
-                                                   int64_t num_rows);
+// The rollouts that share a row, in order.
+using RolloutRow = std::vector<const Rollout*>;
 
-// A micro-batch of `rows`, filled up with padding: with advantages [B], sampler_logprobs and, where
-// all rows have them, old_logprobs and ref_logprobs [B, T], which are 0 where nothing is learned.
-// Errors: InvalidArgument for more rows than fit and for one that is too long.
-absl::StatusOr<data::Batch> MakeMicroBatch(std::span<const Rollout* const> rows,
-                                           const RowShape& shape);
+// The micro-batches of the rollouts of an update that are kept, each of up to num_rows rows. Rows
+// of one rollout have their order. Packed, they are filled by first fit, the longest rollouts
+// first: never more micro-batches than without. At least one micro-batch, which may be of no rows:
+// then the update is one without tokens.
+std::vector<std::vector<RolloutRow>> SplitRows(std::span<const Rollout> rollouts,
+                                               const RowShape& shape);
+
+// A micro-batch of `rows`, filled up with padding: with advantages [B], of packed rows
+// [B, max_segments]; sampler_logprobs and, where all rollouts have them, old_logprobs and
+// ref_logprobs [B, T], which are 0 where nothing is learned.
+// Errors: InvalidArgument for more rows, or more rollouts a row, than fit, and for a row that is
+// too long.
+absl::StatusOr<data::Batch> MakeMicroBatch(std::span<const RolloutRow> rows, const RowShape& shape);
 
 // Scores the tokens of all rows that are kept and not masked with the engine's newest weights into
 // `to`, a member of Rollout; those of the others become 0. Errors: those of Engine::ScoreStep;

@@ -471,6 +471,14 @@ TEST_F(TrainerWorkerTest, BatchesAreCheckedBeforeTheyAreUsed) {
   tensors.erase("old_logprobs");
   tensors["advantages"] = HostTensor::Zeros(DType::kF32, {kRows, kTokens});
   EXPECT_TRUE(tokenwise->MakeBatch(tensors).ok());
+  options.batch_holds = {{"segments=3"}};
+  const auto packed = Make(options);
+  EXPECT_FALSE(packed->MakeBatch(tensors).ok());
+  tensors["advantages"] = HostTensor::Zeros(DType::kF32, {kRows, 3});
+  EXPECT_TRUE(packed->MakeBatch(tensors).ok());
+  options.batch_holds = {{"segments=few"}};
+  EXPECT_THAT(Refusal(TrainerWorker(options).Initialize(), StatusCode::kInvalidArgument),
+              HasSubstr("segments=8"));
   options.batch_holds = {{"token_advantage"}};
   EXPECT_THAT(Refusal(TrainerWorker(options).Initialize(), StatusCode::kInvalidArgument),
               HasSubstr("token_advantages"));

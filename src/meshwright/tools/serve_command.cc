@@ -81,7 +81,8 @@ class ServeCommand : public Command {
     AddLossFlag(app, loss_);
     app.add_option("--batch-holds", batch_holds_,
                    "with --loss grpo: which of old_logprobs, sampler_logprobs and token_advantages "
-                   "batches hold (default: old_logprobs)")
+                   "batches hold, and segments=N where up to N sequences share a row (default: "
+                   "old_logprobs)")
         ->delimiter(',')
         ->option_text("LIST");
     app.add_option("--listen", options_.listen,

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <memory>
@@ -53,7 +54,14 @@ absl::Status TakeBatchContents(const std::string& path, LossOptions* options) {
   options->grpo.has_sampler_log_probs = file->Contains("sampler_logprobs");
   if (file->Contains("advantages")) {
     MW_ASSIGN_OR_RETURN(const io::TensorInfo info, file->info("advantages"));
-    options->grpo.has_token_advantages = info.dims.size() == 2;
+    Dims tokens;
+    if (file->Contains("tokens")) {
+      MW_ASSIGN_OR_RETURN(const io::TensorInfo tokens_info, file->info("tokens"));
+      tokens = tokens_info.dims;
+    }
+    const bool is_packed = info.dims.size() == 2 && tokens.size() == 2 && info.dims != tokens;
+    options->grpo.has_token_advantages = info.dims.size() == 2 && !is_packed;
+    options->grpo.max_segments = is_packed ? std::max<int64_t>(1, info.dims[1]) : 1;
   }
   return absl::OkStatus();
 }

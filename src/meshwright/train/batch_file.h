@@ -33,8 +33,8 @@ absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::M
                                         const std::vector<BatchTensorSpec>& extras = {});
 
 // With loss.name grpo: sets what `options` says of a batch by which tensors the file has and of
-// which rank. ReadBatchFile then checks them.
-// Errors: what io reports.
+// which dims: advantages [B, T] are by token, and [B, S] with another S than T those of packed
+// rows. ReadBatchFile then checks them. Errors: what io reports.
 absl::Status TakeBatchContents(const std::string& path, LossOptions* options);
 
 // Parses the value of --micro-batches: "3" = so many equal parts, "2,1,1" = rows of each.

@@ -117,6 +117,11 @@ TEST(BatchFileTest, WhatPolicyGradientsFind) {
   const GrpoOptions least = take({{"advantages", rows}});
   EXPECT_FALSE(least.has_token_advantages || least.has_old_log_probs ||
                least.has_sampler_log_probs);
+  EXPECT_EQ(least.max_segments, 1);
+  const GrpoOptions packed = take({{"tokens", HostTensor::Zeros(DType::kS32, {2, 8})},
+                                   {"advantages", HostTensor::Zeros(DType::kF32, {2, 3})}});
+  EXPECT_FALSE(packed.has_token_advantages);
+  EXPECT_EQ(packed.max_segments, 3);
   EXPECT_FALSE(TakeBatchContents(path + ".none", &options).ok());
   // Other losses have nothing to find.
   options.name = "sft";

@@ -32,9 +32,10 @@ std::vector<ConfigField> MakeFields() {
       MW_FIELD("max_target_length", data.max_target_length, "tokens of a row"),
       MW_FIELD("gradient_accumulation_steps", gradient_accumulation_steps,
                "micro-batches of one update"),
-      MW_FIELD(
-          "packing", data.packing,
-          "several documents share a row, without seeing each other; false with loss.name=dpo"),
+      MW_FIELD("packing", data.packing,
+               "several documents, or samples of grpo, share a row, without seeing each other; "
+               "false with "
+               "loss.name=dpo"),
       MW_FIELD("pad_first", data.pad_first, "padding stands before the documents of a row"),
       MW_FIELD("shuffle", data.shuffle, "a new order of the data in every epoch"),
       MW_FIELD("seed", data.seed, "of the data's order and of sampling"),

@@ -30,12 +30,6 @@ const std::vector<std::string_view>& PolicyKeys() {
 
 absl::Status TrainConfig::FinishPolicy() {
   if (engine.loss.name != "grpo") return absl::OkStatus();
-  if (given.contains("packing") && data.packing) {
-    return absl::InvalidArgumentError(
-        "packing=true puts several sequences into a row, and loss.name=grpo takes one: leave it "
-        "out, or give packing=false");
-  }
-  data.packing = false;
   return policy.Validate();
 }
 

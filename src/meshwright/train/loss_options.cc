@@ -135,6 +135,8 @@ absl::Status GrpoOptions::Validate() const {
   MW_RETURN_IF_ERROR(CheckRange("loss.log_ratio_bound", log_ratio_bound,
                                 log_ratio_bound > 0 && log_ratio_bound <= 80,
                                 "greater than 0 and at most 80, as exp overflows beyond"));
+  MW_RETURN_IF_ERROR(CheckRange("max_segments", static_cast<double>(max_segments),
+                                max_segments >= 1, "at least 1"));
   if (aggregation == "constant" && norm_length == 0) {
     return absl::InvalidArgumentError(
         "loss.aggregation=constant divides each row's sum by loss.norm_length: give it, such as "

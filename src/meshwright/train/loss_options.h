@@ -61,6 +61,9 @@ struct GrpoOptions {
   bool has_old_log_probs = true;
   bool has_sampler_log_probs = false;  // importance other than none needs them anyway
   bool has_token_advantages = false;
+  // Sequences that a row holds at most. More than 1: rows are packed, and advantages that are not
+  // by token are [B, max_segments].
+  int64_t max_segments = 1;
 
   // Errors: InvalidArgument naming the setting, its value and what it may be, also for one
   // that the others leave without effect.

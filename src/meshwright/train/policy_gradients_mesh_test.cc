@@ -20,5 +20,16 @@ TEST_F(PolicyGradientsMeshTest, OtherSettings) {
   for (const PolicyCase& c : OtherPolicyCases()) Check(c, Make(c, "data=2,fsdp=2").get(), {{4}});
 }
 
+// Rows of several sequences stay whole, each on one device.
+TEST_F(PolicyGradientsMeshTest, PackedRows) {
+  for (const PolicyCase& c : PolicyMatrix()) {
+    if (!c.name.ends_with("sequence-mean") && c.name != "grpo_constant") continue;
+    Check(Packed(c), Make(Packed(c), "data=2").get(), {{2}});
+  }
+  for (const PolicyCase& c : OtherPolicyCases()) {
+    if (c.name == "importance_sequence") Check(Packed(c), Make(Packed(c), "data=2").get(), {{2}});
+  }
+}
+
 }  // namespace
 }  // namespace mw::train

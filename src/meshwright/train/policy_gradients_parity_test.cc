@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "meshwright/train/policy_gradients_for_test.h"
 
@@ -23,6 +25,46 @@ TEST_F(PolicyGradientsParityTest, EveryAlgorithmAndAggregationInAnySplit) {
 
 TEST_F(PolicyGradientsParityTest, OtherSettings) {
   for (const PolicyCase& c : OtherPolicyCases()) Check(c, Make(c).get(), {{4}});
+}
+
+// What torch has for rows of their own holds for rows that share one: each sum over a row is one
+// over a sequence. Padding holds NaN, and so does the advantage of a sequence that is not there.
+TEST_F(PolicyGradientsParityTest, PackedRows) {
+  for (const PolicyCase& c : PolicyMatrix()) {
+    std::vector<std::vector<int64_t>> splits = {{2}};
+    if (c.name.starts_with("grpo")) splits.push_back({1, 1});
+    Check(Packed(c), Make(Packed(c)).get(), splits);
+  }
+  for (const PolicyCase& c : OtherPolicyCases()) Check(Packed(c), Make(Packed(c)).get(), {{2}});
+}
+
+// Each sequence has its own advantage, and rows without their segments are another loss.
+TEST_F(PolicyGradientsParityTest, SequencesOfARowAreApart) {
+  PolicyCase c = Packed(PolicyMatrix()[0]);
+  c.packed = {{3, 1}, {0, 2}};
+  const auto engine = Make(c);
+  const auto error = [&](const data::Batch& batch) {
+    engine->ClearGradients();
+    Ok(engine->FwdBwd(batch));
+    const auto readout = engine->ReadGradients();
+    EXPECT_TRUE(readout.ok()) << readout.status();
+    return readout.ok() ? WorstError(c, *engine, readout->gradients) : 0;
+  };
+  EXPECT_LE(error(BatchOf(c)), 1e-5);
+  data::Batch exchanged = BatchOf(c);
+  HostTensor& advantages = exchanged.extras["advantages"];
+  HostTensor other = HostTensor::Zeros(DType::kF32, advantages.dims());
+  std::ranges::copy(advantages.as<float>(), other.mutable_as<float>().begin());
+  std::swap(other.mutable_as<float>()[0], other.mutable_as<float>()[1]);
+  advantages = other;
+  EXPECT_GT(error(exchanged), 1e-3);
+  data::Batch merged = BatchOf(c);
+  HostTensor segments = HostTensor::Zeros(DType::kS32, merged.segment_ids.dims());
+  for (int64_t i = 0; i < segments.num_elements(); ++i) {
+    segments.mutable_as<int32_t>()[i] = std::min(merged.segment_ids.as<int32_t>()[i], 1);
+  }
+  merged.segment_ids = segments;
+  EXPECT_GT(error(merged), 1e-3);
 }
 
 // Measuring is the same sums.
@@ -87,6 +129,26 @@ TEST_F(PolicyGradientsParityTest, BatchesThatMakeNoSense) {
   for (int64_t i = 12; i < 24; ++i) segments.mutable_as<int32_t>()[i] = i < 15 ? 1 : 2;
   packed.segment_ids = segments;
   EXPECT_THAT(error(packed), ::testing::HasSubstr("row 1 holds segments 1 and 2"));
+  const PolicyCase of_packed = Packed(c);
+  const auto packing = Make(of_packed);
+  const auto packed_error = [&](const data::Batch& batch) {
+    return std::string(packing->FwdBwd(batch).message());
+  };
+  data::Batch many = BatchOf(of_packed);
+  HostTensor fourth = HostTensor::Zeros(DType::kS32, many.segment_ids.dims());
+  fourth.mutable_as<int32_t>()[30] = 4;
+  many.segment_ids = fourth;
+  many.loss_mask = HostTensor::Zeros(DType::kF32, fourth.dims());
+  EXPECT_THAT(packed_error(many),
+              ::testing::HasSubstr("row 1 has a token of segment 4, and rows that hold up to 3"));
+  many.segment_ids = HostTensor::Zeros(DType::kS32, fourth.dims());
+  many.loss_mask.mutable_as<float>()[5] = 1;
+  EXPECT_THAT(packed_error(many), ::testing::HasSubstr("row 0 has a token of segment 0"));
+  many = BatchOf(of_packed);
+  HostTensor of_sequences = HostTensor::Zeros(DType::kF32, {2, kMaxSegments});
+  of_sequences.mutable_as<float>()[1] = std::nanf("");
+  many.extras["advantages"] = of_sequences;
+  EXPECT_THAT(packed_error(many), ::testing::HasSubstr("advantages of row 0 is nan"));
   data::Batch spoilt = BatchOf(c);
   HostTensor advantages = HostTensor::Zeros(DType::kF32, {4});
   advantages.mutable_as<float>()[3] = std::nanf("");

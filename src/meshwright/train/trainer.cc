@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -64,7 +65,18 @@ absl::Status TakeBatchHolds(const std::vector<std::string>& holds, LossOptions& 
   bool* const flags[] = {&loss.grpo.has_old_log_probs, &loss.grpo.has_sampler_log_probs,
                          &loss.grpo.has_token_advantages};
   for (bool* const flag : flags) *flag = false;
+  loss.grpo.max_segments = 1;
   for (const std::string& word : holds) {
+    constexpr std::string_view kSegments = "segments=";
+    if (word.starts_with(kSegments)) {
+      const char* const end = word.data() + word.size();
+      const auto [stop, error] =
+          std::from_chars(word.data() + kSegments.size(), end, loss.grpo.max_segments);
+      if (error == std::errc() && stop == end && loss.grpo.max_segments >= 1) continue;
+      return absl::InvalidArgumentError(fmt::format(
+          "{}: say how many sequences a row of the batches holds at most, such as segments=8",
+          word));
+    }
     MW_ASSIGN_OR_RETURN(
         const size_t place,
         OneOf("what batches hold", word, {"old_logprobs", "sampler_logprobs", "token_advantages"}));

@@ -58,7 +58,8 @@ struct TrainerOptions {
   // Told each step's record, in order, by the call that learns of its end.
   std::function<void(const MetricRecord&)> on_record = nullptr;
   // With loss.name grpo: which of old_logprobs, sampler_logprobs and token_advantages (advantages
-  // by token, not by row) batches hold. Of another loss it is an error.
+  // by token, not by sequence) batches hold, and segments=N where rows are packed: up to N
+  // sequences a row, whose advantages are [B, N]. Of another loss it is an error.
   std::optional<std::vector<std::string>> batch_holds = std::nullopt;  // = old_logprobs
   // Told when a program begins to be compiled, and when that is over.
   std::function<void(bool)> on_compiling = nullptr;

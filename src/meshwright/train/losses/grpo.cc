@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
 
+#include "meshwright/base/status_macros.h"
 #include "meshwright/data/batch.h"
 #include "meshwright/ops/abs.h"
 #include "meshwright/ops/add.h"
@@ -15,6 +19,7 @@
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/div.h"
 #include "meshwright/ops/exp.h"
+#include "meshwright/ops/iota.h"
 #include "meshwright/ops/max.h"
 #include "meshwright/ops/min.h"
 #include "meshwright/ops/mul.h"
@@ -36,23 +41,39 @@ constexpr char kSamplerLogProbs[] = "sampler_logprobs";
 
 Value ToFloat(Value pred) { return ops::Convert(pred, DType::kF32); }
 
-// Which tokens count, and sums over them.
+// Which tokens count, and sums over them and over their sequences. A value of each sequence is [B]
+// where a row has one, else [B, S]: in names, _R.
 class Tokens {
  public:
-  explicit Tokens(Value mask_BT)
-      : keep_BT_(ops::NotEqual(mask_BT, 0.0)),
-        count_B_(ops::ReduceSum(ToFloat(keep_BT_), {1})),
-        count_(ops::ReduceSum(count_B_, {0})) {}
+  Tokens(Value mask_BT, Value segment_ids_BT, int64_t max_segments)
+      : segment_ids_BT_(segment_ids_BT), keep_BT_(ops::NotEqual(mask_BT, 0.0)) {
+    if (max_segments > 1) {
+      const Dims dims = {mask_BT.dim(0), mask_BT.dim(1), max_segments};
+      const Value number_S =
+          ops::Add(ops::Iota(mask_BT.graph(), DType::kS32, {max_segments}, 0), 1.0);
+      is_in_BTS_ = ops::Equal(ops::BroadcastInDim(segment_ids_BT, dims, {0, 1}),
+                              ops::BroadcastInDim(number_S, dims, {2}));
+    }
+    count_R_ = SequenceSum(ToFloat(keep_BT_));
+    count_ = SumOfSequences(count_R_);
+  }
 
   // Selected, as what does not count may be anything.
   Value Kept(Value v_BT) const { return ops::Select(keep_BT_, v_BT, ops::FullLike(v_BT, 0)); }
-  Value RowSum(Value v_BT) const { return ops::ReduceSum(Kept(v_BT), {1}); }
-  Value RowMean(Value v_BT) const { return ops::Div(RowSum(v_BT), ops::Maximum(count_B_, 1.0)); }
-  Value Sum(Value v_BT) const { return ops::ReduceSum(RowSum(v_BT), {0}); }
-  // Each row's value at its tokens; 0 where the row has none.
-  Value OfRows(Value v_B) const {
-    const Value kept_B = ops::Select(ops::Greater(count_B_, 0.0), v_B, ops::FullLike(v_B, 0));
-    return ops::BroadcastInDim(kept_B, keep_BT_.dims(), {0});
+  Value SequenceSum(Value v_BT) const {
+    const Value kept_BT = Kept(v_BT);
+    if (!is_packed()) return ops::ReduceSum(kept_BT, {1});
+    return ops::ReduceSum(InSequences(kept_BT, {0, 1}), {1});
+  }
+  Value SequenceMean(Value v_BT) const {
+    return ops::Div(SequenceSum(v_BT), ops::Maximum(count_R_, 1.0));
+  }
+  Value Sum(Value v_BT) const { return ops::ReduceSum(ops::ReduceSum(Kept(v_BT), {1}), {0}); }
+  // Each sequence's value at its tokens; 0 where it has none that counts.
+  Value OfSequences(Value v_R) const {
+    const Value kept_R = ops::Select(ops::Greater(count_R_, 0.0), v_R, ops::FullLike(v_R, 0));
+    if (!is_packed()) return ops::BroadcastInDim(kept_R, keep_BT_.dims(), {0});
+    return ops::ReduceSum(InSequences(kept_R, {0, 2}), {2});
   }
   WeightedMetric Mean(Value v_BT) const { return {Sum(v_BT), count_}; }
   // REQUIRES: v_BT is not negative where it counts.
@@ -61,12 +82,29 @@ class Tokens {
   }
   WeightedMetric Fraction(Value pred_BT) const { return Mean(ToFloat(pred_BT)); }
 
-  Value count() const { return count_; }
-  Value num_rows() const { return ops::ReduceSum(ToFloat(ops::Greater(count_B_, 0.0)), {0}); }
+  Value SumOfSequences(Value v_R) const {
+    return ops::ReduceSum(v_R, is_packed() ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0});
+  }
+  // Those with a token that counts, and all.
+  Value num_learned() const { return SumOfSequences(ToFloat(ops::Greater(count_R_, 0.0))); }
+  // A row of padding has none, or the loss would depend on how a batch is filled up.
+  Value num_sequences() const {
+    const Value is_in = is_packed() ? *is_in_BTS_ : ops::NotEqual(segment_ids_BT_, 0.0);
+    return SumOfSequences(ops::ReduceMax(ToFloat(is_in), {1}));
+  }
 
  private:
+  bool is_packed() const { return is_in_BTS_.has_value(); }
+  // [B, T, S] of a value that lacks one of these dims: itself in its sequence, elsewhere 0.
+  Value InSequences(Value v, const std::vector<int64_t>& dims) const {
+    const Value v_BTS = ops::BroadcastInDim(v, is_in_BTS_->dims(), dims);
+    return ops::Select(*is_in_BTS_, v_BTS, ops::FullLike(v_BTS, 0));
+  }
+
+  Value segment_ids_BT_;
   Value keep_BT_;
-  Value count_B_;
+  std::optional<Value> is_in_BTS_;  // pred; none where rows have one sequence
+  Value count_R_;
   Value count_;
 };
 
@@ -110,17 +148,14 @@ Policy Cispo(Value ratio, Value advantage, Value log_prob, const GrpoOptions& op
 }
 
 // Of the whole batch, by `aggregation`.
-WeightedMetric Aggregate(const Tokens& tokens, Value loss_BT, Value segment_ids_BT,
-                         const GrpoOptions& options) {
+WeightedMetric Aggregate(const Tokens& tokens, Value loss_BT, const GrpoOptions& options) {
   if (options.aggregation == "token-mean") return tokens.Mean(loss_BT);
   if (options.aggregation == "sequence-mean") {
-    return {ops::ReduceSum(tokens.RowMean(loss_BT), {0}), tokens.num_rows()};
+    return {tokens.SumOfSequences(tokens.SequenceMean(loss_BT)), tokens.num_learned()};
   }
-  if (options.aggregation == "sequence-sum") return {tokens.Sum(loss_BT), tokens.num_rows()};
-  // A row of padding is no row, or the loss would depend on how a batch is filled up.
-  const Value is_row_B = ops::ReduceMax(ToFloat(ops::NotEqual(segment_ids_BT, 0.0)), {1});
+  if (options.aggregation == "sequence-sum") return {tokens.Sum(loss_BT), tokens.num_learned()};
   return {tokens.Sum(loss_BT),
-          ops::Mul(ops::ReduceSum(is_row_B, {0}), static_cast<double>(options.norm_length))};
+          ops::Mul(tokens.num_sequences(), static_cast<double>(options.norm_length))};
 }
 
 }  // namespace
@@ -158,8 +193,12 @@ std::vector<MetricSpec> GrpoLoss::metrics() const {
 }
 
 std::vector<BatchTensorSpec> GrpoLoss::batch_tensors() const {
-  std::vector<BatchTensorSpec> tensors = {
-      {kAdvantages, DType::kF32, /*per_token=*/options_.has_token_advantages}};
+  BatchTensorSpec advantages = {kAdvantages, DType::kF32,
+                                /*per_token=*/options_.has_token_advantages};
+  if (!advantages.per_token && options_.max_segments > 1) {
+    advantages.trailing = {options_.max_segments};
+  }
+  std::vector<BatchTensorSpec> tensors = {std::move(advantages)};
   if (options_.has_old_log_probs) tensors.push_back({kOldLogProbs, DType::kF32});
   if (HasKl()) tensors.push_back({kRefLogProbs, DType::kF32});
   if (HasSampler()) tensors.push_back({kSamplerLogProbs, DType::kF32});
@@ -167,37 +206,57 @@ std::vector<BatchTensorSpec> GrpoLoss::batch_tensors() const {
 }
 
 absl::Status GrpoLoss::CheckBatch(const data::Batch& batch) const {
+  MW_RETURN_IF_ERROR(CheckSegments(batch));
+  const auto segments = batch.segment_ids.as<int32_t>();
+  const auto mask = batch.loss_mask.as<float>();
+  const int64_t length = batch.tokens.dims()[1];
+  for (const BatchTensorSpec& spec : batch_tensors()) {
+    const HostTensor& tensor = batch.extras.find(spec.name)->second;
+    const auto values = tensor.as<float>();
+    for (int64_t i = 0; i < batch.tokens.num_elements(); ++i) {
+      if (mask[i] == 0) continue;
+      const int64_t row = i / length;
+      const int64_t sequence =
+          options_.max_segments > 1 ? row * options_.max_segments + segments[i] - 1 : row;
+      if (!std::isnan(values[spec.per_token ? i : sequence])) continue;
+      return absl::InvalidArgumentError(fmt::format(
+          "{} of row {} is nan where the token counts: give a number, or mask it", spec.name, row));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GrpoLoss::CheckSegments(const data::Batch& batch) const {
   const auto segments = batch.segment_ids.as<int32_t>();
   const auto mask = batch.loss_mask.as<float>();
   const int64_t length = batch.tokens.dims()[1];
   for (int64_t row = 0; row < batch.tokens.dims()[0]; ++row) {
     int32_t segment = 0;
     for (int64_t i = row * length; i < (row + 1) * length; ++i) {
+      if (options_.max_segments > 1) {
+        if (segments[i] >= 0 && segments[i] <= options_.max_segments &&
+            (segments[i] != 0 || mask[i] == 0)) {
+          continue;
+        }
+        return absl::InvalidArgumentError(fmt::format(
+            "row {} has a token of segment {}, and rows that hold up to {} sequences have their "
+            "tokens in segments 1 to {}",
+            row, segments[i], options_.max_segments, options_.max_segments));
+      }
       if (segment != 0 && segments[i] != 0 && segments[i] != segment) {
         return absl::InvalidArgumentError(fmt::format(
-            "row {} holds segments {} and {}, and loss.name=grpo takes one sequence a row: do not "
-            "pack its rows",
+            "row {} holds segments {} and {}, and batches of loss.name=grpo were said to hold one "
+            "sequence a row: say that rows are packed, or do not pack them",
             row, segment, segments[i]));
       }
       if (segments[i] != 0) segment = segments[i];
-    }
-  }
-  for (const BatchTensorSpec& spec : batch_tensors()) {
-    const HostTensor& tensor = batch.extras.find(spec.name)->second;
-    const auto values = tensor.as<float>();
-    for (int64_t i = 0; i < batch.tokens.num_elements(); ++i) {
-      const float value = values[spec.per_token ? i : i / length];
-      if (mask[i] == 0 || !std::isnan(value)) continue;
-      return absl::InvalidArgumentError(
-          fmt::format("{} of row {} is nan where the token counts: give a number, or mask it",
-                      spec.name, i / length));
     }
   }
   return absl::OkStatus();
 }
 
 LossResult GrpoLoss::Build(const LossInputs& in) const {
-  const Tokens tokens(in.loss_mask_BT);
+  const Tokens tokens(in.loss_mask_BT, in.segment_ids_BT, options_.max_segments);
   const auto given = [&](const char* name) { return in.extras.find(name)->second; };
   nn::HeadOptions head;
   head.temperature = options_.temperature;
@@ -207,7 +266,7 @@ LossResult GrpoLoss::Build(const LossInputs& in) const {
   const Value fixed_log_prob = ops::StopGradient(log_prob);
   const Value old = options_.has_old_log_probs ? tokens.Kept(given(kOldLogProbs)) : fixed_log_prob;
   const Value advantage = options_.has_token_advantages ? tokens.Kept(given(kAdvantages))
-                                                        : tokens.OfRows(given(kAdvantages));
+                                                        : tokens.OfSequences(given(kAdvantages));
   const double bound = options_.log_ratio_bound;
   const auto bounded_exp = [&](Value difference) {
     return ops::Exp(ops::Clamp(difference, -bound, bound));
@@ -216,7 +275,7 @@ LossResult GrpoLoss::Build(const LossInputs& in) const {
   const Value difference = ops::Sub(log_prob, old);
   Value ratio;
   if (options_.algorithm.starts_with("gspo")) {
-    ratio = tokens.OfRows(bounded_exp(tokens.RowMean(difference)));
+    ratio = tokens.OfSequences(bounded_exp(tokens.SequenceMean(difference)));
     if (options_.algorithm == "gspo-token") {
       ratio = ops::Mul(ops::StopGradient(ratio), ops::Exp(ops::Sub(log_prob, fixed_log_prob)));
     }
@@ -239,7 +298,7 @@ LossResult GrpoLoss::Build(const LossInputs& in) const {
   if (Corrects()) {
     importance = options_.importance == "token"
                      ? bounded_exp(mismatch)
-                     : tokens.OfRows(bounded_exp(tokens.RowSum(mismatch)));
+                     : tokens.OfSequences(bounded_exp(tokens.SequenceSum(mismatch)));
     importance = ops::StopGradient(importance);
     const Value weight = ops::Minimum(importance, options_.importance_cap);
     policy.loss_BT = ops::Mul(policy.loss_BT, weight);
@@ -252,9 +311,7 @@ LossResult GrpoLoss::Build(const LossInputs& in) const {
     if (KlInLoss()) loss_BT = ops::Add(loss_BT, ops::Mul(kl, options_.kl_coef));
   }
 
-  const auto aggregate = [&](Value v_BT) {
-    return Aggregate(tokens, v_BT, in.segment_ids_BT, options_);
-  };
+  const auto aggregate = [&](Value v_BT) { return Aggregate(tokens, v_BT, options_); };
   // As metrics() has them.
   LossResult result;
   result.metrics = {aggregate(loss_BT)};

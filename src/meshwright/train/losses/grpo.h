@@ -26,10 +26,12 @@ namespace mw::train {
 graph::Value KlEstimate(graph::Value log_prob, graph::Value reference, const std::string& estimator,
                         double bound);
 
-// Policy gradients with a row's or a token's advantage. A row holds one sequence.
+// Policy gradients with a sequence's or a token's advantage. A row holds one sequence; with
+// max_segments = S > 1 it holds up to S, those of its segment_ids 1 … S, and each is what a row of
+// its own would be: values and gradients do not depend on how sequences share rows.
 //
 // With lp the log-probability of a target at `temperature`, A its advantage, n_r the tokens of
-// row r whose loss_mask is not 0 (it selects; a fraction counts as 1) and sg without gradient:
+// sequence r whose loss_mask is not 0 (it selects; a fraction counts as 1) and sg without gradient:
 //
 //   ratio = exp(lp - old_logprobs)                           grpo, cispo
 //           exp(sum_t (lp - old_logprobs) / n_r)             gspo
@@ -39,23 +41,24 @@ graph::Value KlEstimate(graph::Value log_prob, graph::Value reference, const std
 //            -sg(clip(ratio)) A lp                           cispo
 //            -A lp                                           reinforce
 //   clip(ratio) = min(max(ratio, 1 - clip_low), 1 + clip_high)
-//   weight = min(exp(old_logprobs - sampler_logprobs), importance_cap), of the row's sum with
+//   weight = min(exp(old_logprobs - sampler_logprobs), importance_cap), of the sequence's sum with
 //            importance=sequence; 1 with none
 //   loss of a token = sg(weight) policy + kl_coef KlEstimate(lp, ref_logprobs)
 //
 //   aggregation      unreduced sum                denominator
 //   token-mean       sum of tokens                tokens
-//   sequence-mean    sum over rows of sum / n_r   rows with n_r > 0
-//   sequence-sum     sum of tokens                rows with n_r > 0
-//   constant         sum of tokens                rows that are no padding * norm_length
+//   sequence-mean    sum over r of sum / n_r      sequences with n_r > 0
+//   sequence-sum     sum of tokens                sequences with n_r > 0
+//   constant         sum of tokens                sequences * norm_length
 //
 // A difference of log-probs goes into exp no further than ±log_ratio_bound, beyond which it has
 // no gradient. kl_in=reward leaves the KL out of the loss: the advantages hold it.
 //
-// The batch has besides: advantages f32 [B], or [B, T] with has_token_advantages; old_logprobs
-// f32 [B, T], of the policy before the update, unless has_old_log_probs is false, when they are
-// sg(lp) and ratios 1; ref_logprobs with kl_coef; sampler_logprobs with importance or
-// has_sampler_log_probs. All of them at `temperature`. Where the mask is 0 they may be anything.
+// The batch has besides: advantages f32 [B], of packed rows [B, S], of segment s at s - 1, or [B,
+// T] with has_token_advantages; old_logprobs f32 [B, T], of the policy before the update, unless
+// has_old_log_probs is false, when they are sg(lp) and ratios 1; ref_logprobs with kl_coef;
+// sampler_logprobs with importance or has_sampler_log_probs. All of them at `temperature`. Where
+// the mask is 0 they may be anything.
 //
 // Metrics besides the loss: rl/policy_loss, the loss without KL, where it has one. Means over
 // tokens: rl/ratio_mean, of the ratios before they are clipped (rl/ratio_max is the largest);
@@ -65,7 +68,8 @@ graph::Value KlEstimate(graph::Value log_prob, graph::Value reference, const std
 // rl/mismatch_kl, k3 of KL(sampler || trainer), rl/importance_mean and
 // rl/importance_capped_fraction.
 //
-// Sharding: rows stay where they are. Precision: f32.
+// Sharding: rows stay where they are. Precision: f32. Cost: of packed rows, for each sum over
+// sequences a pass over [B, T, S] that is nowhere kept.
 // Source: grpo: Shao et al. 2024, arXiv:2402.03300, clip after Schulman et al. 2017,
 // arXiv:1707.06347; different bounds and token-mean: DAPO, Yu et al. 2025, arXiv:2503.14476;
 // dual_clip: Ye et al. 2020, arXiv:1912.09729; gspo, gspo-token: Zheng et al. 2025,
@@ -80,10 +84,11 @@ class GrpoLoss : public Loss {
   std::vector<MetricSpec> metrics() const override;
   std::vector<BatchTensorSpec> batch_tensors() const override;
   LossResult Build(const LossInputs& in) const override;
-  // A row has one sequence, and what counts is no NaN.
+  // A row has no more sequences than max_segments, and what counts is no NaN.
   absl::Status CheckBatch(const data::Batch& batch) const override;
 
  private:
+  absl::Status CheckSegments(const data::Batch& batch) const;
   bool Clips() const { return options_.algorithm != "reinforce"; }
   bool HasDualClip() const { return options_.dual_clip != 0; }
   bool HasKl() const { return options_.kl_coef != 0; }
