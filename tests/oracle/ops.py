@@ -170,6 +170,23 @@ def cached_attention(node, q, k, v, k_cache, v_cache, layer, start):
     return [out, k_cache, v_cache]
 
 
+def scaled_gradient(grad, scale, dtype):
+    return (grad * scale).astype(DTYPES[dtype]).astype(jnp.float32)
+
+
+def adamw(attrs, p, m, v, grad, rate, m_correction, v_correction, scale, shrink, apply):
+    """As optax.adamw has it, with corrections that are given."""
+    if not bool(apply):
+        return [p, m, v]
+    b1, b2 = np.float32(attrs["b1"]), np.float32(attrs["b2"])
+    g = scaled_gradient(grad, scale, attrs["grad_dtype"]) * shrink
+    new_m, new_v = m + (1 - b1) * (g - m), v + (1 - b2) * (g * g - v)
+    step = new_m / m_correction / (jnp.sqrt(new_v / v_correction) + np.float32(attrs["eps"]))
+    wide = p.astype(np.float32)
+    step = step + np.float32(attrs["decay"]) * wide
+    return [(wide - rate * step).astype(p.dtype), new_m, new_v]
+
+
 UNARY = {
     "abs": jnp.abs, "cos": jnp.cos, "exp": jnp.exp, "expm1": jnp.expm1, "floor": jnp.floor,
     "is_finite": jnp.isfinite, "log": jnp.log, "log1p": jnp.log1p, "logistic": jax.nn.sigmoid,
@@ -195,6 +212,10 @@ def apply(node, args):
         return UNARY[op](*args)
     if op in BINARY:
         return BINARY[op](*args)
+    if op == "adamw":
+        return adamw(attrs, *args)
+    if op == "sum_of_squares":
+        return jnp.sum(jnp.square(scaled_gradient(*args, attrs["dtype"])))
     if op == "attention":
         return attention(node, *args)
     if op == "attention_grad":

@@ -15,10 +15,12 @@
 #include "meshwright/core/shards.h"
 #include "meshwright/graph/live_nodes.h"
 #include "meshwright/graph_testing/evaluator_ops.h"
+#include "meshwright/ops/adamw.h"
 #include "meshwright/ops/attention.h"
 #include "meshwright/ops/cached_attention.h"
 #include "meshwright/ops/collective.h"
 #include "meshwright/ops/scan.h"
+#include "meshwright/ops/sum_of_squares.h"
 
 namespace mw {
 namespace {
@@ -63,9 +65,11 @@ bool HasRegion(std::string_view op) { return op == "remat" || op == "scan"; }
 // Evaluated as the graph of other ops that stands for it.
 using Plain = std::unique_ptr<Graph> (*)(const Node&);
 Plain PlainOf(std::string_view op) {
+  if (op == "adamw") return ops::PlainAdamWInPlace;
   if (op == "attention") return ops::PlainAttention;
   if (op == "attention_grad") return ops::PlainAttentionGrad;
-  return op == "cached_attention" ? ops::PlainCachedAttention : nullptr;
+  if (op == "cached_attention") return ops::PlainCachedAttention;
+  return op == "sum_of_squares" ? ops::PlainSumOfSquares : nullptr;
 }
 
 class Evaluator {

@@ -38,6 +38,7 @@ std::vector<OpCase> StructuralCases();
 std::vector<OpCase> ReductionAndIndexingCases();
 std::vector<OpCase> RegionCases();
 std::vector<OpCase> AttentionCases();
+std::vector<OpCase> UpdateCases();
 
 // All of the above.
 std::vector<OpCase> AllOpCases();

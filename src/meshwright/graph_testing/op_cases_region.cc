@@ -84,8 +84,9 @@ std::vector<OpCase> RegionCases() {
 
 std::vector<OpCase> AllOpCases() {
   std::vector<OpCase> all;
-  for (std::vector<OpCase> cases : {ElementwiseCases(), StructuralCases(),
-                                    ReductionAndIndexingCases(), RegionCases(), AttentionCases()}) {
+  for (std::vector<OpCase> cases :
+       {ElementwiseCases(), StructuralCases(), ReductionAndIndexingCases(), RegionCases(),
+        AttentionCases(), UpdateCases()}) {
     for (OpCase& c : cases) all.push_back(std::move(c));
   }
   return all;

@@ -12,14 +12,12 @@
 // After foreach_target.
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "meshwright/kernels/narrow-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mw::kernels::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using F32 = hn::ScalableTag<float>;
 using S32 = hn::RebindToSigned<F32>;
-using Vec = hn::Vec<F32>;
 using Mask = hn::Mask<F32>;
 
 // Which of the keys from `at` on count.
@@ -33,19 +31,6 @@ HWY_INLINE Mask Counts(const ScoreRow& row, int64_t at) {
                                                       hn::Set(di, row.segment))));
   }
   return counts;
-}
-
-// Rounds to nearest even, as every conversion to bf16 does; NaN stays NaN.
-HWY_INLINE void StoreNarrow(Vec v, uint16_t* out) {
-  const hn::RebindToUnsigned<F32> du;
-  const hn::Rebind<uint16_t, F32> dn;
-  const auto bits = hn::BitCast(du, v);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFF)));
-  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000));
-  const auto chosen = hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
-  hn::StoreU(hn::DemoteTo(dn, hn::BitCast(hn::RebindToSigned<F32>(), hn::ShiftRight<16>(chosen))),
-             dn, out);
 }
 
 float SoftmaxPart(const ScoreRow& row, float* HWY_RESTRICT scores, uint16_t* HWY_RESTRICT narrow,
@@ -130,14 +115,10 @@ void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16) {
 // Numbers i, i + 1, … of a row of f32 or bf16.
 template <bool kNarrow>
 HWY_INLINE Vec LoadAt(const void* row, int64_t i) {
-  const F32 d;
   if constexpr (kNarrow) {
-    const hn::Rebind<uint16_t, F32> dn;
-    const hn::RebindToUnsigned<F32> du;
-    const auto bits = hn::PromoteTo(du, hn::LoadU(dn, static_cast<const uint16_t*>(row) + i));
-    return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+    return LoadNarrow(static_cast<const uint16_t*>(row) + i);
   } else {
-    return hn::LoadU(d, static_cast<const float*>(row) + i);
+    return hn::LoadU(F32(), static_cast<const float*>(row) + i);
   }
 }
 template <bool kNarrow>

@@ -14,6 +14,9 @@ absl::Status RegisterCpuKernels(const runtime::Plugin* plugin) {
       {"meshwright.attention", AttentionHandler},
       {"meshwright.cached_attention", CachedAttentionHandler},
       {"meshwright.attention_grad", AttentionGradHandler},
+      {"meshwright.unwritten", UnwrittenHandler},
+      {"meshwright.sum_of_squares", SumOfSquaresHandler},
+      {"meshwright.adamw", AdamWHandler},
   };
   for (const auto& [name, handler] : kernels) {
     MW_RETURN_IF_ERROR(runtime::RegisterFfiHandler(plugin, name, handler));

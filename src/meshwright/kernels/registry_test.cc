@@ -127,6 +127,27 @@ TEST_P(KernelRegistryTest, AttentionRefusesOperandsThatDoNotFit) {
   EXPECT_THAT(Why(Run(text, 2, {1, 4}).status()), HasSubstr("operands do not fit"));
 }
 
+TEST_P(KernelRegistryTest, AnUpdateRefusesOperandsThatDoNotFit) {
+  // A parameter of four numbers with moments of `moments`.
+  const auto text = [](std::string_view moments) {
+    return fmt::format(
+        "module @update {{ func.func public @main(%p: tensor<4xf32>) -> tensor<4xf32> {{\n"
+        "%m = stablehlo.constant dense<1.0> : {0}\n"
+        "%s = stablehlo.constant dense<1.0> : tensor<f32>\n"
+        "%y = stablehlo.constant dense<true> : tensor<i1>\n"
+        "%0:3 = stablehlo.custom_call @meshwright.adamw(%p, %m, %m, %p, %s, %s, %s, %s, %s, %y) "
+        "{{api_version = 4 : i32, backend_config = {{b1 = 0.5 : f64, b2 = 0.5 : f64, eps = 0.0 : "
+        "f64, decay = 1.0 : f64, round_grad = false}}}} : (tensor<4xf32>, {0}, {0}, tensor<4xf32>, "
+        "tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<i1>) -> "
+        "(tensor<4xf32>, {0}, {0})\n return %0#0 : tensor<4xf32> }} }}",
+        moments);
+  };
+  const auto good = Run(text("tensor<4xf32>"), 1, {4});
+  ASSERT_TRUE(good.ok()) << good.status();
+  EXPECT_EQ(*good, std::vector<float>(4, -1.0F));  // all is one: 1 - (1 / 1 + 1)
+  EXPECT_THAT(Why(Run(text("tensor<3xf32>"), 1, {4}).status()), HasSubstr("operands do not fit"));
+}
+
 TEST_P(KernelRegistryTest, TasksAreDoneOnceAndTheirErrorsArrive) {
   const auto text = [](int64_t tasks, int64_t fails) {
     return fmt::format(

@@ -12,6 +12,7 @@
 #include "meshwright/kernels/attention_rows.h"
 #include "meshwright/kernels/few_rows.h"
 #include "meshwright/kernels/gemm.h"
+#include "meshwright/kernels/update_rows.h"
 
 namespace mw::kernels {
 namespace {
@@ -212,6 +213,86 @@ TEST_F(RowsTest, ConversionsAndSums) {
     } else {
       EXPECT_EQ(BFloat16ToFloat(narrow[i]), row[i]);
     }
+  }
+}
+
+// One element of an update in float64, and how AdamW rounds its gradient.
+struct Element {
+  double param, m, v;
+};
+Element Updated(const AdamWStep& s, double param, double m, double v, float sum) {
+  float scaled = sum * s.gradient.scale;
+  if (s.gradient.round) scaled = BFloat16ToFloat(FloatToBFloat16(scaled));
+  const double g = static_cast<double>(scaled) * s.shrink;
+  const Element next{
+      .param = 0, .m = s.b1 * m + (1 - s.b1) * g, .v = s.b2 * v + (1 - s.b2) * g * g};
+  const double step = next.m / s.m_correction / (std::sqrt(next.v / s.v_correction) + s.eps);
+  return {param - s.rate * (step + s.decay * param), next.m, next.v};
+}
+
+template <typename Param>
+void CheckAdamW(const std::vector<Param>& param, const std::vector<float>& m,
+                const std::vector<float>& v, const std::vector<float>& sums,
+                const AdamWStep& step) {
+  std::vector<Param> new_param = param;
+  std::vector<float> new_m = m, new_v = v;
+  AdamW(step, {.param = new_param.data(),
+               .m = new_m.data(),
+               .v = new_v.data(),
+               .sums = sums.data(),
+               .param_out = new_param.data(),
+               .m_out = new_m.data(),
+               .v_out = new_v.data(),
+               .n = static_cast<int64_t>(sums.size()),
+               .narrow = sizeof(Param) == 2});
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const Element e = Updated(step, Wide(param[i]), m[i], v[i], sums[i]);
+    EXPECT_LE(std::abs(Wide(new_param[i]) - e.param), sizeof(Param) == 2 ? 8e-3 : 2e-6) << i;
+    EXPECT_LE(std::abs(new_m[i] - e.m), 1e-6) << i;
+    EXPECT_LE(std::abs(new_v[i] - e.v), 1e-6) << i;
+  }
+}
+
+TEST_F(RowsTest, UpdatesAreThoseOfAdamW) {
+  for (int round = 0; round < 40; ++round) {
+    const int64_t n = Size(0, 70);
+    std::vector<float> v = Numbers<float>(n);
+    for (float& x : v) x = std::abs(x);
+    const AdamWStep step{.gradient = {.scale = 0.5F, .round = round % 2 == 1},
+                         .shrink = 0.75F,
+                         .rate = 0.01F,
+                         .m_correction = 0.1F,
+                         .v_correction = 0.05F,
+                         .b1 = 0.9,
+                         .b2 = 0.95,
+                         .eps = 1e-3,
+                         .decay = round % 4 < 2 ? 0 : 0.1};
+    const std::vector<float> m = Numbers<float>(n), sums = Numbers<float>(n);
+    CheckAdamW(Numbers<float>(n), m, v, sums, step);
+    CheckAdamW(Numbers<uint16_t>(n), m, v, sums, step);
+  }
+}
+
+TEST_F(RowsTest, SumsOfSquares) {
+  for (int round = 0; round < 40; ++round) {
+    const ScaledGradient gradient{.scale = 0.3F, .round = round % 2 == 1};
+    std::vector<float> sums = Numbers<float>(Size(0, 300));
+    double expected = 0;
+    for (const float x : sums) {
+      float scaled = x * gradient.scale;
+      if (gradient.round) scaled = BFloat16ToFloat(FloatToBFloat16(scaled));
+      expected += static_cast<double>(scaled) * scaled;
+    }
+    const auto n = static_cast<int64_t>(sums.size());
+    ExpectClose(SumOfSquares(sums.data(), n, gradient), expected, 1e-5);
+    if (n == 0) continue;
+    sums.back() = kInfinity;
+    EXPECT_EQ(SumOfSquares(sums.data(), n, gradient), kInfinity);
+    sums.back() = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_TRUE(std::isnan(SumOfSquares(sums.data(), n, gradient)));
+    // An infinite scale of zeros is not that of the places after them.
+    sums.back() = 1;
+    EXPECT_EQ(SumOfSquares(&sums.back(), 1, {.scale = kInfinity}), kInfinity);
   }
 }
 

@@ -29,8 +29,7 @@ bool HasAttentionKernel(LowerContext& ctx) {
 }
 
 bool HasCpuAttentionKernel(LowerContext& ctx) {
-  const DType dtype = ctx.node().operand(0).dtype();
-  return HasCpuKernels(ctx.target()) && (dtype == DType::kF32 || dtype == DType::kBF16);
+  return HasCpuKernels(ctx.target()) && IsOfCpuKernels(ctx.node().operand(0).dtype());
 }
 
 std::vector<std::string> CallCpuAttentionKernel(LowerContext& ctx, const std::string& name) {
@@ -51,10 +50,8 @@ std::vector<std::string> CallCpuAttentionKernel(LowerContext& ctx, const std::st
   for (size_t i = 0; i < node.types().size(); ++i) {
     results.push_back(gradient && i > 0 ? of_keys(node.types()[i]) : buffer(node.types()[i]));
   }
-  const double scale = node.attrs().Get<double>("scale");
-  return CallCpuKernel(
-      ctx, name, operands, results,
-      {{"scale", fmt::format("{} : f64", stablehlo::ScalarLiteral(DType::kF64, scale))}});
+  const std::string scale = F64Attribute(node.attrs().Get<double>("scale"));
+  return CallCpuKernel(ctx, name, operands, results, {{"scale", scale}});
 }
 
 std::vector<std::string> CallAttentionKernel(LowerContext& ctx, const mosaic::FlashKernel& kernel,

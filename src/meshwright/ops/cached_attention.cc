@@ -104,20 +104,15 @@ class Def final : public OpDef {
 
   void Lower(LowerContext& ctx) const override {
     const Node& node = ctx.node();
-    const auto has_kernel = [](DType dtype) {
-      return dtype == DType::kF32 || dtype == DType::kBF16;
-    };
     std::vector<std::string> results;
-    if (HasCpuKernels(ctx.target()) && has_kernel(node.operand(0).dtype()) &&
-        has_kernel(node.operand(3).dtype())) {
+    if (HasCpuKernels(ctx.target()) && IsOfCpuKernels(node.operand(0).dtype()) &&
+        IsOfCpuKernels(node.operand(3).dtype())) {
       std::vector<KernelBuffer> operands, outputs;
       for (int i = 0; i < kOperands; ++i) operands.push_back({node.operand(i).type()});
       for (const TensorType& type : node.types()) outputs.push_back({type});
-      const double scale = node.attrs().Get<double>("scale");
-      results = CallCpuKernel(
-          ctx, "meshwright.cached_attention", operands, outputs,
-          {{"scale", fmt::format("{} : f64", stablehlo::ScalarLiteral(DType::kF64, scale))}},
-          {-1, 3, 4});
+      const std::string scale = F64Attribute(node.attrs().Get<double>("scale"));
+      results = CallCpuKernel(ctx, "meshwright.cached_attention", operands, outputs,
+                              {{"scale", scale}}, {-1, 3, 4});
     } else {
       std::vector<std::string> operands;
       for (int i = 0; i < kOperands; ++i) operands.push_back(ctx.operand(i));

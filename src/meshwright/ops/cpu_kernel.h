@@ -14,6 +14,12 @@ namespace mw::ops {
 // Whether ops lower to calls of kernels for CPUs.
 bool HasCpuKernels(const Target& target);
 
+// Whether kernels compute with tensors of `dtype`: f32 and bf16.
+bool IsOfCpuKernels(DType dtype);
+
+// A double as an attribute of a kernel.
+std::string F64Attribute(double value);
+
 // An operand or a result of a kernel.
 struct KernelBuffer {
   TensorType type;

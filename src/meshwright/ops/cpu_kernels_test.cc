@@ -9,10 +9,15 @@
 #include "meshwright/compile/lower.h"
 #include "meshwright/graph_testing/case_inputs.h"
 #include "meshwright/graph_testing/run_graph.h"
+#include "meshwright/ops/adamw.h"
+#include "meshwright/ops/add.h"
 #include "meshwright/ops/attention.h"
 #include "meshwright/ops/attention_grad.h"
 #include "meshwright/ops/cached_attention.h"
 #include "meshwright/ops/dot_general.h"
+#include "meshwright/ops/mul.h"
+#include "meshwright/ops/scan.h"
+#include "meshwright/ops/sum_of_squares.h"
 
 namespace mw::ops {
 namespace {
@@ -272,6 +277,101 @@ INSTANTIATE_TEST_SUITE_P(
                     CacheSizes{4, 2, 2, 1, 32, 90, DType::kBF16, DType::kBF16},
                     CacheSizes{2, 2, 2, 40, 32, 90, DType::kBF16, DType::kBF16},
                     CacheSizes{2, 2, 2, 40, 32, 90, DType::kBF16, DType::kF32}));
+
+struct UpdateSizes {
+  Dims dims;
+  DType param = DType::kF32, grad = DType::kF32;
+};
+
+class UpdateKernelTest : public testing::TestWithParam<UpdateSizes> {
+ protected:
+  // Of param, m, v, the sum of gradients, five scalars and whether to apply.
+  void Build(const AdamWOptions& options) {
+    const UpdateSizes& s = GetParam();
+    const TensorType slot(DType::kF32, s.dims), scalar(DType::kF32, {});
+    std::vector<Value> in;
+    for (const TensorType& type :
+         {TensorType(s.param, s.dims), slot, slot, slot, scalar, scalar, scalar, scalar, scalar}) {
+      in.push_back(graph_.AddParameter(type, fmt::format("x{}", in.size())));
+      inputs_.push_back(RandomTensor(type, 0.1, 1, "update", static_cast<int>(in.size())));
+    }
+    in.push_back(graph_.AddParameter(TensorType(DType::kPred, {}), "apply"));
+    const AdamWResult made = AdamWInPlace({in[0], in[1], in[2], in[3], in[4], in[5], in[6]},
+                                          {in[7], s.grad, in[8]}, in[9], options);
+    graph_.SetOutputs({made.param, made.m, made.v, SumOfSquares(in[3], in[7], s.grad)});
+  }
+
+  void Compare(bool apply) {
+    std::vector<HostTensor> inputs = inputs_;
+    inputs.push_back(HostTensor::From<uint8_t>(DType::kPred, {}, std::vector<uint8_t>{apply}));
+    const Outputs outputs = RunBoth(graph_, inputs);
+    ASSERT_EQ(outputs.kernels.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_LE(Difference(outputs.kernels[i], outputs.plain[i]),
+                i == 3                                       ? 1e-5
+                : i == 0 && GetParam().param == DType::kBF16 ? 8e-3
+                                                             : 2e-6)
+          << "result " << i;
+    }
+    if (apply) return;
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(Difference(outputs.kernels[i], inputs[i]), 0);
+  }
+
+  Graph graph_;
+  std::vector<HostTensor> inputs_;
+};
+
+TEST_P(UpdateKernelTest, IsThePlainUpdate) {
+  Build({.b1 = 0.9, .b2 = 0.95, .eps = 1e-3, .decay = 0.1});
+  EXPECT_THAT(Lowered(graph_), HasSubstr("meshwright.adamw"));
+  EXPECT_THAT(Lowered(graph_), HasSubstr("meshwright.sum_of_squares"));
+  EXPECT_THAT(Lowered(graph_, {.platform = "cpu", .kernels = false}),
+              Not(HasSubstr("meshwright.")));
+  Compare(/*apply=*/true);
+  Compare(/*apply=*/false);
+}
+
+TEST_P(UpdateKernelTest, NanAndInfinityGoWhereTheyGoInThePlainUpdate) {
+  if (NumElements(GetParam().dims) < 4) return;
+  Build({.b1 = 0.9, .b2 = 0.95, .eps = 1e-3, .decay = 0});
+  const auto sums = inputs_[3].mutable_as<float>();
+  sums[0] = std::numeric_limits<float>::infinity();
+  sums[sums.size() - 1] = -std::numeric_limits<float>::infinity();
+  Compare(/*apply=*/true);
+  sums[1] = std::numeric_limits<float>::quiet_NaN();
+  Compare(/*apply=*/true);
+  Compare(/*apply=*/false);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, UpdateKernelTest,
+                         testing::Values(UpdateSizes{{}}, UpdateSizes{{3}}, UpdateSizes{{0, 5}},
+                                         UpdateSizes{{7, 13, 11}},
+                                         // Several tasks, the last of a few elements.
+                                         UpdateSizes{{65539}},
+                                         UpdateSizes{{130, 521}, DType::kBF16, DType::kBF16},
+                                         UpdateSizes{{33, 3}, DType::kF32, DType::kBF16}));
+
+TEST(ScanKernelTest, StackedResultsNeedNoZeros) {
+  Graph graph;
+  const Value init = graph.AddParameter(TensorType(DType::kF32, {5}), "init");
+  const Value xs = graph.AddParameter(TensorType(DType::kF32, {7, 5}), "xs");
+  const auto body = [](Graph&, const std::vector<Value>& carry, const std::vector<Value>& x) {
+    const Value next = Add(Mul(carry[0], 0.5), x[0]);
+    // Two of one type, which are not to share memory.
+    return ScanBodyResult({next}, {next, Mul(next, x[0])});
+  };
+  std::vector<Value> outputs;
+  for (const bool reverse : {false, true}) {
+    const ScanResult result = Scan({init}, {xs}, 7, body, {.reverse = reverse});
+    outputs.insert(outputs.end(), result.stacked.begin(), result.stacked.end());
+  }
+  graph.SetOutputs(outputs);
+  EXPECT_THAT(Lowered(graph), HasSubstr("meshwright.unwritten"));
+  const Outputs both = RunBoth(graph, {RandomTensor(init.type(), -1, 1, "init", 0),
+                                       RandomTensor(xs.type(), -1, 1, "xs", 1)});
+  ASSERT_EQ(both.kernels.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(Difference(both.kernels[i], both.plain[i]), 0) << i;
+}
 
 }  // namespace
 }  // namespace mw::ops

@@ -12,6 +12,7 @@
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
+#include "meshwright/ops/cpu_kernel.h"
 
 namespace mw::ops {
 namespace {
@@ -281,9 +282,8 @@ class Def final : public OpDef {
     std::vector<std::string> init = {w.Splat(DType::kS32, {}, 0)};
     for (int i = 0; i < layout.num_carry; ++i) init.push_back(ctx.operand(i));
     for (int k = 0; k < layout.num_ys(); ++k) {
-      const TensorType& type = node.types()[layout.num_carry + k];
       init.push_back(layout.y_sinks[k] >= 0 ? ctx.operand(layout.sink_operand(k))
-                                            : w.Splat(type.dtype, type.dims, 0));
+                                            : Unwritten(ctx, node.types()[layout.num_carry + k]));
     }
     std::vector<std::string> iter, bindings, type_texts;
     for (size_t i = 0; i < init.size(); ++i) {
@@ -344,6 +344,15 @@ class Def final : public OpDef {
   }
 
  private:
+  // What ys are written into, slice by slice, until nothing is left of it.
+  static std::string Unwritten(LowerContext& ctx, const TensorType& type) {
+    stablehlo::Writer& w = ctx.writer();
+    if (!HasCpuKernels(ctx.target())) return w.Splat(type.dtype, type.dims, 0);
+    // Its own name keeps it from being taken for another one of its type, and copied.
+    const std::string name = stablehlo::StringLiteral(w.NewName());
+    return CallCpuKernel(ctx, "meshwright.unwritten", {}, {{type}}, {{"name", name}})[0];
+  }
+
   static std::string StartIndices(stablehlo::Writer& w, const std::string& index, int rank) {
     std::string starts = index;
     if (rank > 1) {

@@ -7,7 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "meshwright/autodiff/join_scans.h"
 #include "meshwright/core/graph_error.h"
+#include "meshwright/graph/clone.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/max.h"
 #include "meshwright/ops/reshard.h"
@@ -117,9 +119,32 @@ autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
                                forward_batch, forward_carried));
   const std::vector<int> wrt(params.trained.begin(), params.trained.end());
   // On a mesh a gradient that is not whole is exchanged on its way to the accumulator.
-  const auto accumulate = options.mesh.partition.mesh.empty() ? autodiff::Accumulate::kEachUse
-                                                              : autodiff::Accumulate::kWhole;
-  return autodiff::BuildGradient(g, forward, arguments, wrt, kLossSum, accumulators, accumulate);
+  if (!options.mesh.partition.mesh.empty()) {
+    return autodiff::BuildGradient(g, forward, arguments, wrt, kLossSum, accumulators,
+                                   autodiff::Accumulate::kWhole);
+  }
+  Graph backward;
+  std::vector<Value> outer = arguments, own_arguments, own_accumulators(accumulators.size());
+  for (const Value& v : arguments) {
+    own_arguments.push_back(backward.AddParameter(TensorType(v.dtype(), v.dims()), "argument"));
+  }
+  for (size_t i = 0; i < accumulators.size(); ++i) {
+    const Value v = accumulators[i];
+    if (!v) continue;
+    own_accumulators[i] = backward.AddParameter(TensorType(v.dtype(), v.dims()), "accumulator");
+    outer.push_back(v);
+  }
+  autodiff::GradientResult result =
+      autodiff::BuildGradient(backward, forward, own_arguments, wrt, kLossSum, own_accumulators,
+                              autodiff::Accumulate::kEachUse);
+  std::vector<Value> outputs = result.outputs;
+  outputs.insert(outputs.end(), result.gradients.begin(), result.gradients.end());
+  backward.SetOutputs(outputs);
+  outputs = graph::InlineGraph(g, *autodiff::JoinScans(backward), outer);
+  const auto first_gradient = outputs.begin() + static_cast<std::ptrdiff_t>(result.outputs.size());
+  result.gradients.assign(first_gradient, outputs.end());
+  result.outputs.assign(outputs.begin(), first_gradient);
+  return result;
 }
 
 Value CombineSums(Value sums, Value more, const Loss& loss, const PartitionSpec& place) {

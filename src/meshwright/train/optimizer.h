@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "meshwright/core/partition_spec.h"
 #include "meshwright/graph/graph.h"
 #include "meshwright/nn/param.h"
+#include "meshwright/ops/adamw.h"
 
 namespace mw::train {
 
@@ -103,6 +105,21 @@ class Optimizer {
   // Precision: f32, with one rounding to the parameter's dtype at the end.
   // REQUIRES: Begin.
   virtual Result Apply(const Input& in) = 0;
+
+  struct InPlaceInput {
+    const nn::ParamSpec& spec;
+    graph::Value param;
+    graph::Value sum;  // of gradients, f32
+    ops::GradientScale gradient;
+    std::vector<graph::Value> slots;  // as Slots
+    graph::Value apply;               // pred scalar: else everything stays as it was
+  };
+  // Apply by a kernel that goes over memory once, for one device that has it; nullopt where there
+  // is none for the parameter. REQUIRES: Begin.
+  virtual std::optional<Result> ApplyInPlace(const InPlaceInput& in) {
+    static_cast<void>(in);
+    return std::nullopt;
+  }
 };
 
 // Errors: what OptimizerOptions::Validate refuses.

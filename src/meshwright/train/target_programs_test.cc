@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 
 #include "meshwright/models/presets.h"
 #include "meshwright/models/registry.h"
@@ -12,6 +13,14 @@
 
 namespace mw::train {
 namespace {
+
+int64_t NumOf(std::string_view text, std::string_view what) {
+  int64_t count = 0;
+  for (size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + 1)) {
+    ++count;
+  }
+  return count;
+}
 
 // Of the first micro-batch's program.
 int64_t NumBarriers(int64_t width, const std::string& platform) {
@@ -27,13 +36,7 @@ int64_t NumBarriers(int64_t width, const std::string& platform) {
   options.mesh = *MeshSettings().Resolve(1);
   const auto program = BuildFirstKernel(**model, options, BatchShape{2, 32});
   EXPECT_TRUE(program.ok()) << program.status();
-  int64_t count = 0;
-  const std::string& text = program->stablehlo;
-  for (size_t at = text.find("optimization_barrier"); at != std::string::npos;
-       at = text.find("optimization_barrier", at + 1)) {
-    ++count;
-  }
-  return count;
+  return NumOf(program->stablehlo, "optimization_barrier");
 }
 
 // The inputs of attention, MLP and head, and gate, up and their product; and the gradient of each.
@@ -54,14 +57,7 @@ std::string Interface(const compile::Program& program, bool inputs) {
                 : program.stablehlo.substr(arrow, end - arrow);
 }
 
-int64_t NumNative(const std::string& text) {
-  int64_t count = 0;
-  for (size_t at = text.find("layout_mode"); at != std::string::npos;
-       at = text.find("layout_mode", at + 1)) {
-    ++count;
-  }
-  return count;
-}
+int64_t NumNative(const std::string& text) { return NumOf(text, "layout_mode"); }
 
 // What first_kernel gathers lies as accum_kernel reads it; nothing that a host reads or writes
 // does.
@@ -94,6 +90,58 @@ TEST(TargetProgramsTest, GatheredWeightsLieAsTheTargetReadsThem) {
   options.target.platform = "tpu";
   options.target.device_kind = "TPU7x";
   expect(9);  // seven matrices of a layer, table and head
+}
+
+// Kernels of AdamW in the update of a model, whose parameters are `all`.
+int64_t NumAdamWKernels(EngineOptions options, const std::string& mesh, int64_t* all) {
+  const auto model = models::CreateModel(*models::LoadPreset("tiny-llama"));
+  EXPECT_TRUE(model.ok()) << model.status();
+  MeshSettings settings;
+  settings.mesh = mesh;
+  options.mesh = *settings.Resolve(mesh.empty() ? 1 : 2);
+  *all = static_cast<int64_t>((*model)->Params(options.model).size());
+  const auto update = BuildUpdateKernel(**model, options);
+  EXPECT_TRUE(update.ok()) << update.status();
+  return NumOf(update->stablehlo, "meshwright.adamw");
+}
+
+TEST(TargetProgramsTest, OneCpuUpdatesInPlace) {
+  EngineOptions options;
+  int64_t all = 0;
+  options.target.platform = "cpu";
+  EXPECT_EQ(NumAdamWKernels(options, "", &all), all);
+  EXPECT_EQ(NumAdamWKernels(options, "fsdp=2", &all), 0);
+  options.optimizer.opt_type = "muon";
+  const int64_t of_muon = NumAdamWKernels(options, "", &all);
+  EXPECT_GT(of_muon, 0);
+  EXPECT_LT(of_muon, all);
+  options.optimizer.opt_type = "sgd";
+  EXPECT_EQ(NumAdamWKernels(options, "", &all), 0);
+  options.optimizer.opt_type = "adamw";
+  options.target.kernels = false;
+  EXPECT_EQ(NumAdamWKernels(options, "", &all), 0);
+  options.target = {.platform = "tpu"};
+  EXPECT_EQ(NumAdamWKernels(options, "", &all), 0);
+}
+
+// Products in the program of a micro-batch of two chunks.
+int64_t NumProducts(double z_loss, const std::string& mesh) {
+  const auto model = models::CreateModel(*models::LoadPreset("tiny-llama"));
+  EXPECT_TRUE(model.ok()) << model.status();
+  EngineOptions options;
+  options.loss.z_loss = z_loss;
+  options.loss.head_chunk_tokens = 32;
+  MeshSettings settings;
+  settings.mesh = mesh;
+  options.mesh = *settings.Resolve(mesh.empty() ? 1 : 2);
+  const auto program = BuildFirstKernel(**model, options, BatchShape{2, 32});
+  EXPECT_TRUE(program.ok()) << program.status();
+  return NumOf(program->stablehlo, "dot_general");
+}
+
+TEST(TargetProgramsTest, TheHeadsLogitsAreComputedOnceForCrossEntropy) {
+  EXPECT_EQ(NumProducts(0, "") + 1, NumProducts(1e-4, ""));
+  EXPECT_EQ(NumProducts(0, "data=2"), NumProducts(1e-4, "data=2"));
 }
 
 }  // namespace

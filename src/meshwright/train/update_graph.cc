@@ -15,6 +15,7 @@
 #include "meshwright/ops/concatenate.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
+#include "meshwright/ops/cpu_kernel.h"
 #include "meshwright/ops/div.h"
 #include "meshwright/ops/dynamic_update_slice.h"
 #include "meshwright/ops/iota.h"
@@ -33,6 +34,7 @@
 #include "meshwright/ops/slice.h"
 #include "meshwright/ops/sqrt.h"
 #include "meshwright/ops/sub.h"
+#include "meshwright/ops/sum_of_squares.h"
 #include "meshwright/train/lr_schedule.h"
 #include "meshwright/train/metrics.h"
 #include "meshwright/train/optimizer.h"
@@ -122,6 +124,8 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
   const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(options);
   UpdateResult result;
   const bool on_mesh = !options.mesh.partition.mesh.empty();
+  // By kernels that read the sums of gradients: no scaled copy of them is made, nor one of a slot.
+  const bool in_place = !on_mesh && ops::HasCpuKernels(options.target);
   if (on_mesh) in.sums = ops::Reshard(in.sums, {});
   std::vector<size_t> num_slots;
   for (const nn::ParamSpec& spec : params) num_slots.push_back(optimizer->Slots(spec).size());
@@ -155,7 +159,8 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
     gradients.push_back(ops::Convert(ops::Convert(mean, options.grad_dtype), DType::kF32));
     std::set<std::string> axes;
     for (const auto& dim : placement.optimizer[i].dims) axes.insert(dim.begin(), dim.end());
-    const Value square = SumOfSquares(gradients.back());
+    const Value square = in_place ? ops::SumOfSquares(sum, scale, options.grad_dtype)
+                                  : SumOfSquares(gradients.back());
     const auto it =
         std::ranges::find_if(squares, [&](const auto& group) { return group.first == axes; });
     if (it == squares.end()) {
@@ -171,11 +176,11 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
   }
   const Value norm = ops::Sqrt(sum_of_squares);
   Value clipped_norm = norm;
+  Value shrink = ops::FullLike(norm, 1);
   if (options.gradient_clipping_threshold > 0) {
     const double threshold = options.gradient_clipping_threshold;
     const Value over = ops::Greater(norm, threshold);
-    const Value shrink =
-        ops::Select(over, ops::Div(ops::FullLike(norm, threshold), norm), ops::FullLike(norm, 1));
+    shrink = ops::Select(over, ops::Div(ops::FullLike(norm, threshold), norm), shrink);
     for (Value& gradient : gradients) {
       gradient = ops::Mul(gradient, ops::BroadcastLike(shrink, gradient));
     }
@@ -217,6 +222,19 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
     const auto first = next;
     next += static_cast<std::ptrdiff_t>(num_slots[i]);
     const std::vector<Value> old(first, next);
+    if (in_place) {
+      const auto made = optimizer->ApplyInPlace({params[i],
+                                                 in.weights[i],
+                                                 in.accumulators[i],
+                                                 {scale, options.grad_dtype, shrink},
+                                                 old,
+                                                 apply});
+      if (made) {
+        result.weights.push_back(made->param);
+        result.state.insert(result.state.end(), made->slots.begin(), made->slots.end());
+        continue;
+      }
+    }
     const Optimizer::Result made =
         optimizer->Apply({params[i], in.weights[i], gradients[i], old, placement.optimizer[i],
                           options.mesh.partition.mesh});

@@ -3,17 +3,13 @@
 #include <cmath>
 #include <vector>
 
+#include "meshwright/ops/adamw.h"
 #include "meshwright/ops/add.h"
-#include "meshwright/ops/broadcast_in_dim.h"
-#include "meshwright/ops/compose.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/convert.h"
-#include "meshwright/ops/div.h"
 #include "meshwright/ops/expm1.h"
 #include "meshwright/ops/mul.h"
 #include "meshwright/ops/neg.h"
-#include "meshwright/ops/sqrt.h"
-#include "meshwright/ops/sub.h"
 
 namespace mw::train {
 namespace {
@@ -36,22 +32,32 @@ class AdamW : public Optimizer {
   }
 
   Result Apply(const Input& in) override {
-    const double b1 = options_.adam_b1;
-    const double b2 = options_.adam_b2;
-    const Value p = ops::Convert(in.param, DType::kF32);
-    const Value m = ops::Add(ops::Mul(in.slots[0], b1), ops::Mul(in.grad, 1 - b1));
-    const Value v = ops::Add(ops::Mul(in.slots[1], b2), ops::Mul(ops::Square(in.grad), 1 - b2));
-    const Value root = ops::Sqrt(ops::Div(v, ops::BroadcastLike(v_correction_, v)));
-    Value step = ops::Div(ops::Div(m, ops::BroadcastLike(m_correction_, m)),
-                          ops::Add(root, options_.adam_eps));
-    if (in.spec.decay && options_.adam_weight_decay != 0) {
-      step = ops::Add(step, ops::Mul(p, options_.adam_weight_decay));
-    }
-    step = ops::Mul(step, ops::BroadcastLike(learning_rate_, step));
-    return {ops::Convert(ops::Sub(p, step), in.param.dtype()), {m, v}};
+    return From(ops::AdamW(Operands(in.param, in.slots, in.grad), OptionsOf(in.spec)));
+  }
+
+  std::optional<Result> ApplyInPlace(const InPlaceInput& in) override {
+    return From(ops::AdamWInPlace(Operands(in.param, in.slots, in.sum), in.gradient, in.apply,
+                                  OptionsOf(in.spec)));
   }
 
  private:
+  ops::AdamWOperands Operands(Value param, const std::vector<Value>& slots, Value grad) const {
+    return {.param = param,
+            .m = slots[0],
+            .v = slots[1],
+            .grad = grad,
+            .rate = learning_rate_,
+            .m_correction = m_correction_,
+            .v_correction = v_correction_};
+  }
+  ops::AdamWOptions OptionsOf(const nn::ParamSpec& spec) const {
+    return {.b1 = options_.adam_b1,
+            .b2 = options_.adam_b2,
+            .eps = options_.adam_eps,
+            .decay = spec.decay ? options_.adam_weight_decay : 0};
+  }
+  static Result From(const ops::AdamWResult& made) { return {made.param, {made.m, made.v}}; }
+
   // 1 - b^t. Through expm1: in f32, 1 - 0.999^1 would have only four good digits.
   static Value Correction(double b, Value t) {
     if (b == 0) return ops::FullLike(t, 1.0);

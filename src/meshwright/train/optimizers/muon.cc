@@ -84,6 +84,11 @@ class Muon : public Optimizer {
     return {ops::Convert(ops::Sub(p, step), in.param.dtype()), {m}};
   }
 
+  std::optional<Result> ApplyInPlace(const InPlaceInput& in) override {
+    if (IsHiddenMatrix(in.spec)) return std::nullopt;
+    return adamw_->ApplyInPlace(in);
+  }
+
  private:
   double Scale(const nn::ParamSpec& param) const {
     const auto rows = static_cast<double>(param.dims[param.dims.size() - 2]);

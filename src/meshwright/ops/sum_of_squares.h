@@ -1,0 +1,30 @@
+#ifndef MESHWRIGHT_OPS_SUM_OF_SQUARES_H_
+#define MESHWRIGHT_OPS_SUM_OF_SQUARES_H_
+
+#include <memory>
+
+#include "meshwright/ops/op_def.h"
+
+namespace mw::ops {
+
+// sum * scale, rounded to `dtype`.
+//
+// Shapes (global): sum f32; scale f32 scalar; returns sum's type.
+Value ScaledGradient(Value sum, Value scale, DType dtype);
+
+// The sum of squares of ScaledGradient(sum, scale, dtype), which on CPUs with kernels is read and
+// not written: a gradient's share in the norm of all.
+//
+// Shapes (global): sum f32; scale f32 scalar; returns f32 scalar.
+// Sharding: a sharded dim leaves the result unreduced.
+// Precision: f32, added up in stages.
+// Errors: GraphError(kInvalidArgument) when the types are others. No gradient.
+Value SumOfSquares(Value sum, Value scale, DType dtype);
+
+// What SumOfSquares is where there is no kernel: a graph with the node's operands as parameters and
+// its result as output, made of other ops.
+std::unique_ptr<Graph> PlainSumOfSquares(const Node& node);
+
+}  // namespace mw::ops
+
+#endif  // MESHWRIGHT_OPS_SUM_OF_SQUARES_H_
