@@ -28,6 +28,7 @@ LAYOUTS = {
     "data=8": ["--mesh", "data=8"],
     "data=8, summed in each micro-batch": ["--mesh", "data=8",
                                            "reduce_gradients=data=micro_batch"],
+    "data=8, summed layer by layer": ["--mesh", "data=8", "reduce_gradients=data=layer"],
     "data=8, Zero-1": ["--mesh", "data=8", "shard_optimizer_over_data=true"],
     "fsdp=8": FSDP,
     "fsdp=8, once an update": FSDP + ONCE_AN_UPDATE,
@@ -38,6 +39,8 @@ def rows():
     for scan, scanned in (("true", "scanned"), ("false", "unscanned")):
         for dtype in ("bf16", "f32"):
             for layout, flags in LAYOUTS.items():
+                if scan == "false" and "layer by layer" in layout:
+                    continue  # needs the loop
                 yield (f"qwen3-0.6b, {dtype}, {scanned}, {layout}",
                        QWEN + flags + [f"dtype={dtype}", f"scan_layers={scan}"])
     yield ("llama3.1-8b, bf16, scanned, fsdp=8, remat full, prefetched",
