@@ -83,8 +83,9 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
         partitioned.local.graph = spmd::PrefetchGathers(*partitioned.local.graph);
         partitioned.local.graph->Verify();
       }
-      if (partition.delay_reductions) {
-        partitioned.local.graph = spmd::DelayReductions(*partitioned.local.graph);
+      if (!partition.late_reductions.empty()) {
+        partitioned.local.graph =
+            spmd::DelayReductions(*partitioned.local.graph, partition.late_reductions);
         partitioned.local.graph->Verify();
       }
       const graph::Graph& local = *partitioned.local.graph;

@@ -64,8 +64,8 @@ struct PartitionOptions {
   bool replicate_indivisible = false;
   // See spmd/prefetch.h.
   bool prefetch_gathers = false;
-  // See spmd/delay_reductions.h.
-  bool delay_reductions = false;
+  // The axes over which loops reduce late: see spmd/delay_reductions.h.
+  std::vector<std::string> late_reductions;
   // XLA partitions, by annotations of what the graphs and the rules pin; no value that
   // crosses a program is unreduced then.
   bool automatic = false;

@@ -1,12 +1,13 @@
 #include "meshwright/spmd/delay_reductions.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "meshwright/graph/clone.h"
-#include "meshwright/graph/live_nodes.h"
 #include "meshwright/ops/add.h"
+#include "meshwright/ops/collective.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/dynamic_slice.h"
 #include "meshwright/ops/dynamic_update_slice.h"
@@ -37,8 +38,15 @@ struct Reduction {
   size_t num_early = 0;
 };
 
-// The reductions of `body` that nothing but a stacked result reads.
-std::vector<Reduction> FindReductions(const Graph& body, const ScanLayout& layout) {
+bool IsReduction(const Node& node) {
+  return node.op_name() == "reduce_scatter" ||
+         (node.op_name() == "all_reduce" && node.attrs().String("kind") == "add");
+}
+
+// The reductions of `body` that nothing but a stacked result reads, from the first one over an axis
+// of `axes` on.
+std::vector<Reduction> FindReductions(const Graph& body, const ScanLayout& layout,
+                                      const std::vector<std::string>& axes) {
   ValueMap<int> uses;
   for (const Value& v : body.outputs()) ++uses[v];
   for (const auto& node : body.nodes()) {
@@ -48,20 +56,30 @@ std::vector<Reduction> FindReductions(const Graph& body, const ScanLayout& layou
   for (int k = 0; k < layout.num_ys(); ++k) {
     Reduction reduction;
     reduction.y = k;
-    bool found = false;
+    std::vector<Node*> way;  // from the result back
+    size_t length = 0;       // up to the reduction
     Value v = body.outputs()[layout.num_carry + k];
-    while (!found && !v.node->is_parameter() && uses[v] == 1) {
+    while (!v.node->is_parameter() && uses[v] == 1) {
       const std::string_view op = v.node->op_name();
-      const bool passes = op == "optimization_barrier" && v.node->num_results() == 1;
-      if (passes) reduction.barriers.push_back(v.node);
-      found =
-          op == "reduce_scatter" || (op == "all_reduce" && v.node->attrs().String("kind") == "add");
-      if (!found && !passes && op != "convert" && op != "reshape" && op != "transpose") break;
-      if (!passes) reduction.chain.push_back(v.node);
+      const bool barrier = op == "optimization_barrier" && v.node->num_results() == 1;
+      if (!barrier && !IsReduction(*v.node) && op != "convert" && op != "reshape" &&
+          op != "transpose") {
+        break;
+      }
+      way.push_back(v.node);
+      if (IsReduction(*v.node) &&
+          std::ranges::any_of(ops::GroupsOf(*v.node).axes, [&](const std::string& axis) {
+            return std::ranges::find(axes, axis) != axes.end();
+          })) {
+        length = way.size();
+      }
       v = v.node->operand(0);
     }
-    if (!found) continue;
-    std::ranges::reverse(reduction.chain);
+    if (length == 0) continue;
+    for (size_t i = length; i-- > 0;) {
+      const bool barrier = way[i]->op_name() == "optimization_barrier";
+      (barrier ? reduction.barriers : reduction.chain).push_back(way[i]);
+    }
     const auto moves = [&](size_t i) {
       const std::string_view op = reduction.chain[i]->op_name();
       return op == "transpose" || op == "reshape";
@@ -218,10 +236,11 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
 
 }  // namespace
 
-std::unique_ptr<Graph> DelayReductions(const Graph& local) {
-  return RewriteNodes(local, [](Graph& dst, const Node& node, const std::vector<Value>& operands) {
+std::unique_ptr<Graph> DelayReductions(const Graph& local, const std::vector<std::string>& axes) {
+  return RewriteNodes(local, [&](Graph& dst, const Node& node, const std::vector<Value>& operands) {
     if (node.op_name() != "scan") return std::vector<Value>();
-    const std::vector<Reduction> reductions = FindReductions(*node.regions()[0], ScanLayout(node));
+    const std::vector<Reduction> reductions =
+        FindReductions(*node.regions()[0], ScanLayout(node), axes);
     return reductions.empty() ? std::vector<Value>() : Rewrite(dst, node, operands, reductions);
   });
 }

@@ -1,12 +1,15 @@
 #include "meshwright/spmd/delay_reductions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "meshwright/graph_testing/evaluator.h"
@@ -125,7 +128,7 @@ TEST(DelayReductionsTest, ReducesWhatTheIterationBeforeLeft) {
       for (const bool sum : {false, true}) {
         SCOPED_TRACE(fmt::format("{} {} {}", kind, reverse, sum));
         const std::unique_ptr<Graph> plain = Loop(of, reverse, sum);
-        const std::unique_ptr<Graph> late = DelayReductions(*plain);
+        const std::unique_ptr<Graph> late = DelayReductions(*plain, {"data"});
         late->Verify();
         ExpectSame(*plain, *late);
         EXPECT_EQ(Count(*plain, kind, 1), 0);
@@ -137,6 +140,53 @@ TEST(DelayReductionsTest, ReducesWhatTheIterationBeforeLeft) {
   }
 }
 
+// Of two reductions the later waits with the first, and not the other way round.
+TEST(DelayReductionsTest, DelaysTheAxesThatAreAsked) {
+  const ops::CollectiveGroups pairs = {{{0, 1}, {2, 3}}, {"fsdp"}};
+  const ops::CollectiveGroups across = {{{0, 2}, {1, 3}}, {"data"}};
+  const auto of = [&](Value y) { return ops::AllReduce(ops::ReduceScatter(y, 1, pairs), across); };
+  for (const auto& [axes, scatters, reduces] :
+       std::vector<std::tuple<std::vector<std::string>, int, int>>{
+           {{"data"}, 0, 1}, {{"fsdp"}, 1, 1}, {{"data", "fsdp"}, 1, 1}, {{"tensor"}, 0, 0}}) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(axes, ",")));
+    const std::unique_ptr<Graph> plain = Loop(of, true, true);
+    const std::unique_ptr<Graph> late = DelayReductions(*plain, axes);
+    ExpectSame(*plain, *late);
+    EXPECT_EQ(Count(*late, "reduce_scatter", 1), scatters);
+    EXPECT_EQ(Count(*late, "all_reduce", 1), reduces);
+    EXPECT_EQ(Count(*late, "reduce_scatter", kLayers), 1);
+    EXPECT_EQ(Count(*late, "all_reduce", kLayers), 1);
+  }
+}
+
+// The loop over layers within one over micro-batches.
+TEST(DelayReductionsTest, FindsLoopsInLoops) {
+  auto graph = std::make_unique<Graph>();
+  const Value sums = graph->AddParameter(TensorType(DType::kF32, {kLayers, 8}), "sums");
+  const Value outside = graph->AddParameter(TensorType(DType::kF32, {kLayers, 8}), "outside");
+  const Value batches = graph->AddParameter(TensorType(DType::kF32, {3, 8}), "batches");
+  const ops::ScanResult loop = ops::Scan(
+      {sums}, {batches}, 3, [&](Graph&, const std::vector<Value>& c, const std::vector<Value>& b) {
+        const ops::ScanResult layers = ops::Scan(
+            {b[0]}, {outside}, kLayers,
+            [&](Graph&, const std::vector<Value>& h, const std::vector<Value>& w) {
+              const Value y = ops::Mul(h[0], w[0]);
+              return ops::ScanBodyResult({ops::Add(h[0], w[0])}, {ops::AllReduce(y, kAll)});
+            });
+        return ops::ScanBodyResult({ops::Add(c[0], layers.stacked[0])});
+      });
+  graph->SetOutputs({loop.carry[0]}, {"sums"});
+  graph->Donate(0, 0);
+  const std::unique_ptr<Graph> late = DelayReductions(*graph, {"data"});
+  late->Verify();
+  ExpectSame(*graph, *late);
+  EXPECT_EQ(Count(*graph, "all_reduce", 3), 0);
+  EXPECT_EQ(Count(*late, "all_reduce", 3), 1);
+  EXPECT_EQ(Count(*late, "all_reduce", 3 * kLayers), 1);
+  EXPECT_EQ(late->output_names(), graph->output_names());
+  EXPECT_EQ(late->parameter_infos()[0].donated_to_output, 0);
+}
+
 // A reduction that something else reads as well, and one of another kind, stay where they are.
 TEST(DelayReductionsTest, LeavesWhatTheIterationNeeds) {
   for (const auto& of : std::vector<std::function<Value(Value)>>{
@@ -146,7 +196,7 @@ TEST(DelayReductionsTest, LeavesWhatTheIterationNeeds) {
            },
            [](Value y) { return ops::AllReduce(y, kAll, "max"); }}) {
     const std::unique_ptr<Graph> plain = Loop(of, false, false);
-    const std::unique_ptr<Graph> late = DelayReductions(*plain);
+    const std::unique_ptr<Graph> late = DelayReductions(*plain, {"data"});
     ExpectSame(*plain, *late);
     EXPECT_EQ(TakeCensus(*late), TakeCensus(*plain));
   }

@@ -487,15 +487,15 @@ class Walk {
 };
 
 // What outputs and reshards want of the values that lead to them by sums and the like.
-ValueMap<PartitionSpec> WantedOf(const Graph& graph, const PropagateOptions& options) {
-  const std::vector<PartitionSpec>& outputs = options.outputs;
+ValueMap<PartitionSpec> WantedOf(const Graph& graph, const PropagateOptions& options,
+                                 const std::vector<PartitionSpec>& outputs) {
   ValueMap<PartitionSpec> wanted;
   for (size_t i = 0; i < outputs.size(); ++i) wanted.emplace(graph.outputs()[i], outputs[i]);
   for (size_t i = graph.nodes().size(); i-- > 0;) {
     Node& node = *graph.nodes()[i];
     if (node.num_results() != 1) continue;
     if (node.op_name() == "reshard") {
-      wanted.emplace(node.operand(0), PinnedSpec(node, options));
+      wanted.emplace(node.operand(0), Canonical(PinnedSpec(node, options), options.mesh));
       continue;
     }
     const auto it = wanted.find(node.result());
@@ -541,7 +541,7 @@ std::unique_ptr<Graph> Propagate(const Graph& graph, const PropagateOptions& opt
           options.outputs[i]);
     outputs.push_back(Canonical(options.outputs[i], options.mesh));
   }
-  const ValueMap<PartitionSpec> wanted = WantedOf(graph, options);
+  const ValueMap<PartitionSpec> wanted = WantedOf(graph, options, outputs);
   walk.Run(graph, wanted);
   std::vector<Value> results;
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -15,8 +15,8 @@ namespace mw::spmd {
 using RewriteNode = std::function<std::vector<graph::Value>(
     graph::Graph& dst, const graph::Node& node, const std::vector<graph::Value>& operands)>;
 
-// A copy of `local` whose nodes (not those within regions) `rewrite` may replace, with the same
-// interface: names, donations.
+// A copy of `local` whose nodes `rewrite` may replace, also those of scans that it leaves and that
+// have a scan in them; with the same interface: names, donations.
 std::unique_ptr<graph::Graph> RewriteNodes(const graph::Graph& local, const RewriteNode& rewrite);
 
 // `row` [1, …] without its leading dim, and a row with one.

@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Layout{"zero1", "data=4", "layer", "", /*shard_optimizer_over_data=*/true},
                       Layout{"fsdp_tensor", "fsdp=2,tensor=2"},
                       Layout{"once_an_update", "fsdp=4", "update", "fsdp=update"},
-                      Layout{"hybrid", "data=2,fsdp=2", "micro_batch", "fsdp=update"}),
+                      Layout{"hybrid", "data=2,fsdp=2", "micro_batch", "fsdp=update"},
+                      Layout{"late", "data=2,fsdp=2", "layer", "fsdp=layer"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

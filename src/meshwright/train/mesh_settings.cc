@@ -77,9 +77,9 @@ absl::StatusOr<MeshOptions> MeshSettings::Resolve(int64_t num_devices) const {
   options.gather_parameters = static_cast<GatherParameters>(gather);
   MW_RETURN_IF_ERROR(ParseReduceGradients(reduce_gradients, &options.reduce_gradients));
   options.partition.prefetch_gathers = fsdp_prefetch;
-  options.partition.delay_reductions =
-      std::ranges::any_of(options.reduce_gradients,
-                          [](const auto& axis) { return axis.second == ReduceGradients::kLayer; });
+  for (const auto& [axis, when] : options.reduce_gradients) {
+    if (when == ReduceGradients::kLayer) options.partition.late_reductions.push_back(axis);
+  }
   if (check_replicas && options.partition.mesh.num_devices() < 2) {
     return absl::InvalidArgumentError(
         "check_replicas=true compares the copies that several devices hold, and there is one; give "

@@ -355,6 +355,12 @@ absl::StatusOr<StepPlacement> PlaceStep(const std::vector<nn::ParamSpec>& params
     }
   }
   for (const auto& [axis, when] : options.reduce_gradients) {
+    if (mesh.Size(axis) == 1 && when == ReduceGradients::kLayer) {
+      return absl::InvalidArgumentError(
+          fmt::format("reduce_gradients={}=layer has nothing to sum: {} is 1 on mesh \"{}\"; leave "
+                      "it off",
+                      axis, axis, mesh.ToString()));
+    }
     if (mesh.Size(axis) > 1 && !splits_batch(axis)) {
       return absl::InvalidArgumentError(fmt::format(
           "reduce_gradients names axis {}, which does not split the batch by the rules {}: no "

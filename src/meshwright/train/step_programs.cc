@@ -99,7 +99,7 @@ absl::StatusOr<StepPlacement> PlaceStep(const models::Model& model, const Engine
         "fsdp_prefetch moves gathers between the iterations of a loop over layers, and "
         "scan_layers=false has none: there compilers order gathers as they like; leave it off");
   }
-  if (options.mesh.partition.delay_reductions && !options.model.scan_layers) {
+  if (!options.mesh.partition.late_reductions.empty() && !options.model.scan_layers) {
     return absl::InvalidArgumentError(
         "reduce_gradients=AXIS=layer sums a layer's gradients in the loop over layers, and "
         "scan_layers=false has none; use scan_layers=true, or AXIS=micro_batch");
