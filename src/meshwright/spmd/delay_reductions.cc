@@ -186,6 +186,7 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
     for (int r = 0; r < old->num_results(); ++r) map[old->result(r)] = copy->result(r);
   }
   std::vector<Value> outputs;
+  outputs.reserve(src.outputs().size() + 2 * reductions.size());
   for (int c = 0; c < layout.num_carry; ++c) outputs.push_back(map.at(src.outputs()[c]));
   for (const Reduction& reduction : reductions) {
     outputs.push_back(Leave(*body, reduction, map.at(reduction.chain[0]->operand(0))));
@@ -217,6 +218,7 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
   Node* scan = dst.AddNode(node.op(), std::move(inputs), std::move(attributes), std::move(regions));
 
   std::vector<Value> results;
+  results.reserve(static_cast<size_t>(node.num_results()));
   for (int c = 0; c < layout.num_carry; ++c) results.push_back(scan->result(c));
   const Value end = ops::Full(dst, DType::kS32, {}, static_cast<double>(layout.reverse ? 0 : last));
   int next = static_cast<int>(carry.size());

@@ -95,7 +95,7 @@ Value DropLeadingDim(Value row) {
 Value AddLeadingDim(Value slice) {
   Dims dims = {1};
   dims.insert(dims.end(), slice.dims().begin(), slice.dims().end());
-  return ops::Reshape(slice, std::move(dims));
+  return ops::Reshape(slice, dims);
 }
 
 }  // namespace mw::spmd
