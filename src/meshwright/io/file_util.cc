@@ -193,6 +193,11 @@ FileWriter::FileWriter(std::string path, std::unique_ptr<TemporaryPath> temporar
 absl::StatusOr<std::unique_ptr<FileWriter>> FileWriter::Create(const std::string& path) {
   // A rename would fail at the very end, after everything is written.
   if (IsDirectory(path)) return ErrnoStatus(EISDIR, "write", path);
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "cannot write {}: it is a device or a pipe, which a finished file would replace", path));
+  }
   MW_ASSIGN_OR_RETURN(std::unique_ptr<TemporaryPath> temporary, TemporaryPath::Claim(path));
   const int fd = open(temporary->path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return ErrnoStatus(errno, "create", path);

@@ -262,6 +262,18 @@ absl::StatusOr<Json> DescribeTarget(const Target& target) {
   return json;
 }
 
+// Working folders (NAME.XXXXXX) that killed runs left, a day old: no compilation takes as long.
+void RemoveLeftFolders(const std::string& cache_folder) {
+  std::error_code error;
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
+  for (const auto& entry : fs::directory_iterator(cache_folder, error)) {
+    const bool own = entry.path().extension().string().size() == 7 && entry.is_directory(error);
+    if (own && entry.last_write_time(error) < old && !error) {
+      io::RemoveAll(entry.path().string()).IgnoreError();
+    }
+  }
+}
+
 std::string ThisProgram() {
   std::error_code error;
   return fs::read_symlink("/proc/self/exe", error).string();
@@ -294,6 +306,7 @@ absl::StatusOr<KernelCompiler> KernelCompiler::Create(KernelCompilerOptions opti
     return absl::FailedPreconditionError(
         fmt::format("{}; set MW_CACHE_DIR", std::string(made.message())));
   }
+  RemoveLeftFolders(options.cache_folder);
   KernelCompiler compiler;
   compiler.options_ = std::move(options);
   return compiler;
@@ -303,7 +316,9 @@ absl::StatusOr<Json> KernelCompiler::Ask(const KernelRequest& request,
                                          const std::string& folder) const {
   std::string own = folder + ".XXXXXX";
   if (mkdtemp(own.data()) == nullptr) {
-    return io::ErrnoStatus(errno, "cannot make a folder like", own);
+    const absl::Status status = io::ErrnoStatus(errno, "make a folder like", own);
+    return absl::Status(status.code(),
+                        fmt::format("{}; set MW_CACHE_DIR", std::string(status.message())));
   }
   const auto ask = [&]() -> absl::StatusOr<Json> {
     MW_RETURN_IF_ERROR(
@@ -331,7 +346,18 @@ absl::StatusOr<Json> KernelCompiler::Ask(const KernelRequest& request,
 absl::Status KernelCompiler::Describe(Target* target) const {
   KernelRequest request;
   request.target = *target;
-  MW_ASSIGN_OR_RETURN(const Json json, Ask(request, options_.cache_folder + "/describe"));
+  std::error_code error;
+  fs::path folder = fs::temp_directory_path(error);
+  if (error) folder = options_.cache_folder;
+  // Not in the cache, which answers what it knows also where nothing can be written.
+  absl::StatusOr<Json> described = Ask(request, (folder / "meshwright-describe").string());
+  if (absl::IsInternal(described.status())) {
+    // Plugins end the process for sizes that they cannot make.
+    return absl::InvalidArgumentError(
+        fmt::format("--topology '{}' cannot be made by its plugin '{}': {}", target->topology,
+                    target->plugin, std::string(described.status().message())));
+  }
+  MW_ASSIGN_OR_RETURN(const Json json, std::move(described));
   target->plugin_identity = json.value("plugin_identity", "");
   target->device_kind = json.value("device_kind", "");
   target->num_devices = json.value("num_devices", int64_t{0});

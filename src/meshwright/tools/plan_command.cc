@@ -1,11 +1,13 @@
 // `plan`, and what its compilations run in processes of their own.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -84,7 +86,7 @@ class PlanCommand : public Command {
     app.add_option("--compiler-flag", compiler_flags_,
                    "a flag of the target's compiler; repeatable")
         ->option_text("NAME=VALUE")
-        ->take_all();
+        ->allow_extra_args(false);  // settings follow
     app.add_option("--entry", entry_,
                    "calls (first, accum, update), batched (all micro-batches in one program) or "
                    "train_step")
@@ -114,8 +116,9 @@ class PlanCommand : public Command {
     MW_ASSIGN_OR_RETURN(options.entry, ParseEntryPoint(entry_));
     MW_ASSIGN_OR_RETURN(options.compiler_flags, ParseFlags(compiler_flags_));
     MW_ASSIGN_OR_RETURN(options.declare_kernel_costs, ParseKernelCosts(kernel_costs_));
-    if (hbm_gib_.has_value() && !(*hbm_gib_ > 0)) {
-      return absl::InvalidArgumentError(fmt::format("--hbm-gib {} is not above 0", *hbm_gib_));
+    if (hbm_gib_.has_value() && !(*hbm_gib_ > 0 && *hbm_gib_ <= 1 << 20)) {
+      return absl::InvalidArgumentError(
+          fmt::format("--hbm-gib {} is not above 0, and at most 1048576", *hbm_gib_));
     }
     if (search_ && suggest_) {
       return absl::InvalidArgumentError(
@@ -259,6 +262,8 @@ class PlanKernelCommand : public Command {
   void Define(CLI::App& app) override { app.add_option("folder", folder_)->required(); }
   SharedFlags Uses() const override { return {.settings = false, .device = false}; }
   absl::Status Run(const CommandContext&) override {
+    // Whoever asked may be killed, and then nobody wants the answer.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     MW_RETURN_IF_ERROR(plan::CompileInFolder(folder_));
     // Threads of a plugin may still be at work when static objects go.
     std::_Exit(0);

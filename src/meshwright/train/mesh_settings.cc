@@ -28,7 +28,10 @@ absl::Status ParseReduceGradients(const std::string& text,
     }
     MW_ASSIGN_OR_RETURN(const size_t when, OneOf("reduce_gradients", part.substr(equals + 1),
                                                  {"layer", "micro_batch", "update"}));
-    (*out)[part.substr(0, equals)] = static_cast<ReduceGradients>(when);
+    if (!out->emplace(part.substr(0, equals), static_cast<ReduceGradients>(when)).second) {
+      return absl::InvalidArgumentError(
+          fmt::format("reduce_gradients names axis {} twice", Excerpt(part.substr(0, equals))));
+    }
   }
   return absl::OkStatus();
 }
