@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "meshwright/rl/grpo_run_for_test.h"
+#include "meshwright/rl/sample_batch.h"
 
 namespace mw::rl {
 namespace {
@@ -117,6 +118,25 @@ TEST_F(GrpoResumeTest, ACheckpointInTheMiddleIsContinued) {
   EXPECT_EQ(Reproducible(straight), Reproducible(Lines(out + "/metrics.jsonl")));
   EXPECT_EQ(Samples("straight"), Samples("killed"));
   EXPECT_EQ(Weights(6, "straight"), Weights(6, "killed"));
+}
+
+// A checkpoint that says less than it must is damaged, whatever is missing.
+TEST(GrpoProgressTest, AMissingNumberIsDamage) {
+  const ordered_json whole = {{"draws", 1},
+                              {"first_step", 0},
+                              {"num_updates", 1},
+                              {"updates_per_batch", 2},
+                              {"old_log_probs", "trainer"}};
+  for (const char* const key : {"first_step", "updates_per_batch", "old_log_probs"}) {
+    ordered_json progress = whole;
+    progress.erase(key);
+    train::CheckpointState saved;
+    saved.metadata["grpo"] = progress.dump();
+    saved.metadata["prompts"] = "0000000000000007";
+    const absl::Status status = GrpoProgress::Read(saved, "folder", "out", {}, 7).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(key));
+  }
 }
 
 TEST_F(GrpoResumeTest, WhatIsNoContinuationIsRefused) {

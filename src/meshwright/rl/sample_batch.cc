@@ -30,20 +30,26 @@ absl::StatusOr<std::vector<Rollout>> ReadRollouts(const std::string& folder) {
   return RolloutsOf(tensors);
 }
 
+// What the run was saved with.
+struct SavedPlan {
+  int64_t updates_per_batch = 0;
+  std::string old_log_probs;
+};
+
 // That settings continue the samples under way.
-absl::Status CheckContinues(const SampleBatch& batch, const nlohmann::ordered_json& progress,
+absl::Status CheckContinues(const SampleBatch& batch, const SavedPlan& saved,
                             const std::string& out, const train::TrainConfig& config) {
   const BatchPlan plan = BatchPlan::Of(config);
   const train::PolicyOptions& policy = config.policy;
   const train::GrpoOptions& loss = config.engine.loss.grpo;
   if (std::ssize(batch.rollouts) != plan.num_rows ||
-      progress["updates_per_batch"] != plan.updates_per_batch() ||
-      progress["old_log_probs"] != policy.old_log_probs) {
+      saved.updates_per_batch != plan.updates_per_batch() ||
+      saved.old_log_probs != policy.old_log_probs) {
     return absl::FailedPreconditionError(fmt::format(
         "the run in {} is at {} of {} updates of {} samples, which prompts_per_step={}, "
         "num_generations={}, num_iterations={}, batch_size={}, gradient_accumulation_steps={} and "
         "old_log_probs={} do not continue: resume with the settings of its config.yaml",
-        out, batch.num_updates, progress["updates_per_batch"].dump(), batch.rollouts.size(),
+        out, batch.num_updates, saved.updates_per_batch, batch.rollouts.size(),
         policy.prompts_per_step, policy.num_generations, policy.num_iterations,
         config.data.batch_size, config.gradient_accumulation_steps, policy.old_log_probs));
   }
@@ -103,12 +109,15 @@ absl::StatusOr<GrpoProgress> GrpoProgress::Read(const train::CheckpointState& sa
                     out));
   }
   GrpoProgress progress;
+  SavedPlan saved_plan;
   try {
     progress.num_draws = json["draws"].get<int64_t>();
     if (!json.contains("num_updates")) return progress;
     SampleBatch& batch = progress.batch.emplace();
-    batch.first_step = json["first_step"].get<int64_t>();
-    batch.num_updates = json["num_updates"].get<int64_t>();
+    batch.first_step = json.at("first_step").get<int64_t>();
+    batch.num_updates = json.at("num_updates").get<int64_t>();
+    saved_plan.updates_per_batch = json.at("updates_per_batch").get<int64_t>();
+    saved_plan.old_log_probs = json.at("old_log_probs").get<std::string>();
     for (const auto& entry : json["metrics"].items()) {
       batch.metrics.Set(entry.key(), entry.value().get<double>());
     }
@@ -117,7 +126,7 @@ absl::StatusOr<GrpoProgress> GrpoProgress::Read(const train::CheckpointState& sa
         fmt::format("{} does not say how far its samples were learned: {}", folder, error.what()));
   }
   MW_ASSIGN_OR_RETURN(progress.batch->rollouts, ReadRollouts(folder));
-  MW_RETURN_IF_ERROR(CheckContinues(*progress.batch, json, out, config));
+  MW_RETURN_IF_ERROR(CheckContinues(*progress.batch, saved_plan, out, config));
   return progress;
 }
 

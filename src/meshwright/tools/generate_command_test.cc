@@ -41,6 +41,13 @@ TEST_F(GenerateCommandMeshTest, DevicesShareTheSamples) {
   ExpectBadInput(generate({"--mesh", "fsdp=2"}),
                  "mesh fsdp=2 does not serve it; use --mesh data=2");
   ExpectBadInput(generate({"--mesh", "data=2", "--device", "cpu:3"}), "mesh data=2 has 2 devices");
+  for (const char* const setting :
+       {"shard_mode=auto", "fsdp_prefetch=true", "reduce_gradients=data=update",
+        "check_replicas=true", "shard_optimizer_over_data=true"}) {
+    const std::string key(setting, std::string_view(setting).find('='));
+    ExpectBadInput(generate({"--mesh", "data=2", setting}),
+                   key + " is set, and has no effect on generate");
+  }
 }
 
 }  // namespace

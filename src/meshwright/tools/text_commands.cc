@@ -16,6 +16,23 @@
 namespace mw::tools {
 namespace {
 
+// Settings of training over a mesh. Samples are dealt out to devices that share nothing.
+constexpr const char* kTrainingMeshKeys[] = {
+    "dcn_mesh",          "custom_mesh_and_rule",      "shard_mode",
+    "sharding_fallback", "gather_parameters",         "reduce_gradients",
+    "fsdp_prefetch",     "shard_optimizer_over_data", "check_replicas"};
+
+absl::Status CheckMeshKeys(const train::TrainConfig& config) {
+  for (const char* const key : kTrainingMeshKeys) {
+    if (!config.given.contains(key)) continue;
+    return absl::InvalidArgumentError(
+        fmt::format("{} is set, and has no effect on generate, whose devices each have the whole "
+                    "model and share nothing: leave it out",
+                    key));
+  }
+  return absl::OkStatus();
+}
+
 class GenerateCommand : public Command {
  public:
   void Define(CLI::App& app) override {
@@ -46,6 +63,7 @@ class GenerateCommand : public Command {
     if (args_.num_samples < 1) {
       return absl::InvalidArgumentError("--num-samples must be at least 1");
     }
+    MW_RETURN_IF_ERROR(CheckMeshKeys(config));
     const Mesh& mesh = config.engine.mesh.partition.mesh;
     if (mesh.num_devices() != mesh.Size("data")) {
       return absl::InvalidArgumentError(

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -24,6 +25,35 @@ HostTensor Rows(const HostTensor& tensor, int64_t first, int64_t count) {
   const std::byte* from = tensor.bytes() + static_cast<size_t>(first) * row_bytes;
   std::copy(from, from + static_cast<size_t>(count) * row_bytes, rows.mutable_bytes());
   return rows;
+}
+
+// That advantages [B, S] are those of the segments 1 … S of the rows, S the most that a row has.
+absl::Status CheckPackedAdvantages(const std::string& path, const HostTensor& advantages,
+                                   const HostTensor& segment_ids) {
+  const int64_t num_segments = advantages.dims()[1];
+  const int64_t num_tokens = segment_ids.dims()[1];
+  const auto values = advantages.as<float>();
+  const auto segments = segment_ids.as<int32_t>();
+  int32_t most = 0;
+  for (int64_t row = 0; row < advantages.dims()[0]; ++row) {
+    const auto of_row =
+        segments.subspan(static_cast<size_t>(row * num_tokens), static_cast<size_t>(num_tokens));
+    const int32_t last = std::ranges::max(of_row);
+    most = std::max(most, last);
+    for (int64_t s = std::max(last, 0); s < num_segments; ++s) {
+      const float value = values[static_cast<size_t>(row * num_segments + s)];
+      if (value == 0 || std::isnan(value)) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("{}: advantages[{},{}] is {}, and row {} has no segment {}: give 0", path,
+                      row, s, value, row, s + 1));
+    }
+  }
+  if (num_segments <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "{}: advantages is [{},{}], and no row has more than {} segment{}: give [{},{}], or one for "
+      "each of the {} tokens",
+      path, advantages.dims()[0], num_segments, most, most == 1 ? "" : "s", advantages.dims()[0],
+      std::max(most, 1), num_tokens));
 }
 
 }  // namespace
@@ -54,12 +84,20 @@ absl::Status TakeBatchContents(const std::string& path, LossOptions* options) {
   options->grpo.has_sampler_log_probs = file->Contains("sampler_logprobs");
   if (file->Contains("advantages")) {
     MW_ASSIGN_OR_RETURN(const io::TensorInfo info, file->info("advantages"));
-    Dims tokens;
-    if (file->Contains("tokens")) {
-      MW_ASSIGN_OR_RETURN(const io::TensorInfo tokens_info, file->info("tokens"));
-      tokens = tokens_info.dims;
+    // Without segments, or with another number of rows, they are taken as by token, and
+    // ReadBatchFile says what does not fit.
+    bool is_packed = false;
+    if (info.dims.size() == 2 && info.dtype == DType::kF32 && file->Contains("segment_ids")) {
+      MW_ASSIGN_OR_RETURN(const io::TensorInfo segments, file->info("segment_ids"));
+      is_packed = segments.dims.size() == 2 && segments.dtype == DType::kS32 &&
+                  segments.dims[1] > 0 && segments.dims[0] == info.dims[0] &&
+                  segments.dims[1] != info.dims[1];
     }
-    const bool is_packed = info.dims.size() == 2 && tokens.size() == 2 && info.dims != tokens;
+    if (is_packed) {
+      MW_ASSIGN_OR_RETURN(const HostTensor advantages, file->Read("advantages"));
+      MW_ASSIGN_OR_RETURN(const HostTensor segment_ids, file->Read("segment_ids"));
+      MW_RETURN_IF_ERROR(CheckPackedAdvantages(path, advantages, segment_ids));
+    }
     options->grpo.has_token_advantages = info.dims.size() == 2 && !is_packed;
     options->grpo.max_segments = is_packed ? std::max<int64_t>(1, info.dims[1]) : 1;
   }

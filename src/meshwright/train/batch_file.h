@@ -33,8 +33,10 @@ absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::M
                                         const std::vector<BatchTensorSpec>& extras = {});
 
 // With loss.name grpo: sets what `options` says of a batch by which tensors the file has and of
-// which dims: advantages [B, T] are by token, and [B, S] with another S than T those of packed
-// rows. ReadBatchFile then checks them. Errors: what io reports.
+// which dims: advantages [B, T] are by token, and, where the file has segment_ids [B, T], [B, S]
+// with another S than T those of packed rows. ReadBatchFile then checks them. Errors:
+// InvalidArgument where S is more than the largest segment id, or an advantage beyond a row's last
+// segment is a number other than 0; what io reports.
 absl::Status TakeBatchContents(const std::string& path, LossOptions* options);
 
 // Parses the value of --micro-batches: "3" = so many equal parts, "2,1,1" = rows of each.

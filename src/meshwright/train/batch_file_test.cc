@@ -118,10 +118,33 @@ TEST(BatchFileTest, WhatPolicyGradientsFind) {
   EXPECT_FALSE(least.has_token_advantages || least.has_old_log_probs ||
                least.has_sampler_log_probs);
   EXPECT_EQ(least.max_segments, 1);
-  const GrpoOptions packed = take({{"tokens", HostTensor::Zeros(DType::kS32, {2, 8})},
-                                   {"advantages", HostTensor::Zeros(DType::kF32, {2, 3})}});
+  const HostTensor segments = S32({2, 4}, {1, 1, 2, 0, 1, 2, 3, 3});
+  const GrpoOptions packed =
+      take({{"segment_ids", segments}, {"advantages", F32({2, 3}, {1, 2, 0, 1, 2, 3})}});
   EXPECT_FALSE(packed.has_token_advantages);
   EXPECT_EQ(packed.max_segments, 3);
+  EXPECT_EQ(take({{"segment_ids", segments}, {"advantages", F32({2, 3}, {1, 2, NAN, 1, 2, 3})}})
+                .max_segments,
+            3);
+  // By token as they are: ReadBatchFile then names the dims that they ought to have.
+  for (const auto& shifted : std::vector<Tensors>{
+           {{"advantages", HostTensor::Zeros(DType::kF32, {2, 3})}},
+           {{"segment_ids", segments}, {"advantages", HostTensor::Zeros(DType::kF32, {3, 3})}},
+           {{"segment_ids", segments}, {"advantages", HostTensor::Zeros(DType::kF32, {2, 4})}}}) {
+    const GrpoOptions by_token = take(shifted);
+    EXPECT_TRUE(by_token.has_token_advantages);
+    EXPECT_EQ(by_token.max_segments, 1);
+  }
+  const auto refused = [&](const HostTensor& segment_ids, const HostTensor& advantages) {
+    EXPECT_TRUE(io::WriteSafetensors(
+                    path, Tensors{{"segment_ids", segment_ids}, {"advantages", advantages}})
+                    .ok());
+    return std::string(TakeBatchContents(path, &options).message());
+  };
+  EXPECT_THAT(refused(segments, F32({2, 3}, {1, 2, 5, 1, 2, 3})),
+              HasSubstr("advantages[0,2] is 5, and row 0 has no segment 3"));
+  EXPECT_THAT(refused(S32({2, 4}, {1, 1, 1, 1, 1, 1, 1, 0}), F32({2, 3}, {1, 0, 0, 1, 0, 0})),
+              HasSubstr("no row has more than 1 segment: give [2,1]"));
   EXPECT_FALSE(TakeBatchContents(path + ".none", &options).ok());
   // Other losses have nothing to find.
   options.name = "sft";

@@ -34,8 +34,7 @@ std::vector<ConfigField> MakeFields() {
                "micro-batches of one update"),
       MW_FIELD("packing", data.packing,
                "several documents, or samples of grpo, share a row, without seeing each other; "
-               "false with "
-               "loss.name=dpo"),
+               "false with loss.name=dpo"),
       MW_FIELD("pad_first", data.pad_first, "padding stands before the documents of a row"),
       MW_FIELD("shuffle", data.shuffle, "a new order of the data in every epoch"),
       MW_FIELD("seed", data.seed, "of the data's order and of sampling"),

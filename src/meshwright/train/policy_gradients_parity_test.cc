@@ -143,7 +143,21 @@ TEST_F(PolicyGradientsParityTest, BatchesThatMakeNoSense) {
               ::testing::HasSubstr("row 1 has a token of segment 4, and rows that hold up to 3"));
   many.segment_ids = HostTensor::Zeros(DType::kS32, fourth.dims());
   many.loss_mask.mutable_as<float>()[5] = 1;
-  EXPECT_THAT(packed_error(many), ::testing::HasSubstr("row 0 has a token of segment 0"));
+  EXPECT_THAT(packed_error(many),
+              ::testing::HasSubstr("row 0 has a token with a loss of segment 0"));
+  data::Batch narrow = BatchOf(of_packed);
+  const auto narrowed = [&](const HostTensor& tensor) {
+    return HostTensor::Zeros(tensor.dtype(), {2, kMaxSegments - 1});
+  };
+  for (HostTensor* const tensor : {&narrow.tokens, &narrow.targets, &narrow.loss_mask,
+                                   &narrow.segment_ids, &narrow.positions}) {
+    *tensor = narrowed(*tensor);
+  }
+  for (auto& [name, tensor] : narrow.extras) {
+    if (name != "advantages") tensor = narrowed(tensor);
+  }
+  EXPECT_THAT(packed_error(narrow),
+              ::testing::HasSubstr("up to 3 sequences each, and have 2 tokens"));
   many = BatchOf(of_packed);
   HostTensor of_sequences = HostTensor::Zeros(DType::kF32, {2, kMaxSegments});
   of_sequences.mutable_as<float>()[1] = std::nanf("");

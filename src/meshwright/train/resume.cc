@@ -35,8 +35,10 @@ constexpr const char* kDataKeys[] = {"loss.name",      "shuffle",           "see
                                      "skip_malformed", "chat_template"};
 
 // Those that decide what a micro-batch adds to its update, and how many there are, beside
-// kDataKeys, which no continuation may change. What only the update itself reads may change,
-// and so may the mesh and whatever changes no more than the order of sums.
+// kDataKeys, which no continuation may change. `packing` is in both: grpo draws its prompts without
+// it, so there it decides only how samples share rows, and may change between updates. What only
+// the update itself reads may change, and so may the mesh and whatever changes no more than the
+// order of sums.
 constexpr const char* kUpdateKeys[] = {"trainable_parameters",
                                        "batch_size",
                                        "gradient_accumulation_steps",

@@ -97,9 +97,11 @@ absl::StatusOr<std::vector<std::vector<runtime::Buffer>>> UploadParams(
 // Generates with one model. Devices share programs, not rows: samples are dealt out to them, and
 // the next that waits goes to the first device with room. Not thread-safe.
 //
-// Programs are built when first needed: at most four for a number of rows (RoundUpRows) and lengths
-// rounded up to a power of two, and two for each time that long samples, when no more than a
-// quarter of the rows runs and none waits, are given a quarter of the rows.
+// Programs are built when first needed, for a number of rows (RoundUpRows) and lengths rounded up
+// to a power of two: two prefills and a decode for each way to choose tokens (greedy, sampled,
+// sampled with top_k or top_p), and an insert that all ways share. When no more than a quarter of
+// the rows runs and none waits, the samples are given a quarter of the rows, as often as that
+// holds: each time is one more program, and a decode of the rows that are left.
 //
 // The same seed gives the same tokens whatever else is in the batch and however many devices
 // generate it, up to rounding: a matrix product may round differently for another number of rows.

@@ -148,7 +148,7 @@ TEST_F(SamplerMeshTest, OneProgramServesAllDevices) {
   std::vector<std::string> names;
   const auto memory = *sampler->MemoryStats();
   for (const auto& [name, stats] : memory) names.push_back(name);
-  EXPECT_THAT(names, ::testing::ElementsAre("decode[2,16]", "prefill[2,16,16]"));
+  EXPECT_THAT(names, ::testing::ElementsAre("decode[2,16,sample]", "prefill[2,16,16,sample]"));
 }
 
 TEST_F(SamplerMeshTest, RefusesWhatDoesNotFit) {

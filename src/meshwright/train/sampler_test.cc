@@ -326,8 +326,9 @@ TEST_P(SamplerBehaviorTest, AStopEndsAllSamples) {
 TEST_P(SamplerBehaviorTest, ALongSampleGoesOnInFewerRows) {
   SamplerOptions options;
   options.max_rows = 8;
-  const auto run = [&](int64_t max_new_tokens, Sampler& sampler, std::vector<uint32_t> ids) {
-    SamplingOptions sampling = Options(max_new_tokens, 1, 9);
+  const auto run = [&](int64_t max_new_tokens, Sampler& sampler, std::vector<uint32_t> ids,
+                       double temperature = 1) {
+    SamplingOptions sampling = Options(max_new_tokens, temperature, 9);
     sampling.num_samples = ids.empty() ? 9 : 1;
     sampling.first_sample_id = ids.empty() ? 0 : ids[0];
     std::map<int64_t, int64_t> count;
@@ -344,7 +345,7 @@ TEST_P(SamplerBehaviorTest, ALongSampleGoesOnInFewerRows) {
   const auto sampler = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
   const auto samples = run(100, *sampler, {});
   EXPECT_THAT(names(*sampler), HasSubstr("shrink[8,2,128]"));
-  EXPECT_THAT(names(*sampler), HasSubstr("decode[2,128]"));
+  EXPECT_THAT(names(*sampler), HasSubstr("decode[2,128,sample]"));
   const Sample alone = run(100, Shared(), {5})[0];
   ASSERT_EQ(alone.tokens.size(), 100u);
   EXPECT_EQ(samples[5].tokens, alone.tokens);
@@ -354,6 +355,19 @@ TEST_P(SamplerBehaviorTest, ALongSampleGoesOnInFewerRows) {
   for (size_t i = 0; i < samples.size(); ++i) {
     EXPECT_EQ(samples[i].tokens.size(), i == 5 ? 100u : 3u) << i;
   }
+  // How tokens are chosen is nothing to the programs that only move rows.
+  const auto num_programs = [&](const char* kind) {
+    int64_t count = 0;
+    const auto memory = *sampler->MemoryStats();
+    for (const auto& [name, stats] : memory) count += name.starts_with(kind);
+    return count;
+  };
+  const int64_t num_decodes = num_programs("decode");
+  const int64_t num_inserts = num_programs("insert");
+  run(100, *sampler, {}, /*temperature=*/0);
+  EXPECT_EQ(num_programs("decode"), 2 * num_decodes);
+  EXPECT_EQ(num_programs("shrink"), 1);
+  EXPECT_EQ(num_programs("insert"), num_inserts);
   // Not for a few tokens.
   const auto short_ones = *Sampler::Create(loaded_->client, nullptr, loaded_->model.get(), options);
   run(60, *short_ones, {});
@@ -374,7 +388,7 @@ TEST_P(SamplerBehaviorTest, ProgramsAreFew) {
   ASSERT_TRUE(memory.ok()) << memory.status();
   EXPECT_EQ(memory->size(), 2u);
   // The caches are updated where they are.
-  const auto& decode = memory->at("decode[14,16]");
+  const auto& decode = memory->at("decode[14,16,greedy]");
   const int64_t cache_bytes =
       2 * loaded_->model->CacheType(14, 16, DType::kF32).num_elements() * int64_t{sizeof(float)};
   EXPECT_GE(decode.alias_bytes, cache_bytes);

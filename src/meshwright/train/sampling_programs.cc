@@ -5,11 +5,25 @@
 #include <chrono>
 #include <utility>
 
+#include "meshwright/base/check.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/train/device_session.h"
 
 namespace mw::train {
 namespace {
+
+const char* ModeName(ChoiceMode mode) {
+  switch (mode) {
+    case ChoiceMode::kGreedy:
+      return "greedy";
+    case ChoiceMode::kSample:
+      return "sample";
+    case ChoiceMode::kFilteredSample:
+      return "filtered_sample";
+  }
+  MW_CHECK_MSG(false, "no mode");
+  return "";
+}
 
 std::string Name(const GenerationShape& shape) {
   if (shape.new_rows > 0) {
@@ -18,8 +32,11 @@ std::string Name(const GenerationShape& shape) {
   if (shape.kept_rows > 0) {
     return fmt::format("shrink[{},{},{}]", shape.rows, shape.kept_rows, shape.slots);
   }
-  if (shape.steps > 0) return fmt::format("decode[{},{}]", shape.rows, shape.slots);
-  return fmt::format("prefill[{},{},{}]", shape.rows, shape.prompt_tokens, shape.slots);
+  if (shape.steps > 0) {
+    return fmt::format("decode[{},{},{}]", shape.rows, shape.slots, ModeName(shape.mode));
+  }
+  return fmt::format("prefill[{},{},{},{}]", shape.rows, shape.prompt_tokens, shape.slots,
+                     ModeName(shape.mode));
 }
 
 }  // namespace
@@ -69,7 +86,7 @@ absl::StatusOr<std::map<std::string, runtime::CompiledMemoryStats>> SamplingProg
   for (const auto& [shape, program] : programs_) {
     MW_ASSIGN_OR_RETURN(const runtime::CompiledMemoryStats stats,
                         program.executable().MemoryStats());
-    all[Name(shape)] = stats;
+    MW_CHECK_MSG(all.emplace(Name(shape), stats).second, "two programs of one name");
   }
   return all;
 }

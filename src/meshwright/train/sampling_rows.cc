@@ -135,6 +135,7 @@ absl::Status SamplingRows::Refill(std::span<const Beginning> samples) {
   MW_RETURN_IF_ERROR(Prefill(samples, rows, &added_));
   GenerationShape shape = shape_;
   shape.new_rows = refill_rows_;
+  shape.mode = ChoiceMode::kGreedy;  // nothing is chosen: one program for all modes
   MW_ASSIGN_OR_RETURN(runtime::Buffer at, Upload(DType::kS32, {refill_rows_}, places));
   arguments_ = {&state_.k,         &state_.v,         &state_.tokens,
                 &state_.positions, &added_.k,         &added_.v,
@@ -160,6 +161,7 @@ absl::Status SamplingRows::Shrink() {
   MW_CHECK(CanShrink());
   GenerationShape shape = shape_;
   shape.kept_rows = shape_.rows / 4;
+  shape.mode = ChoiceMode::kGreedy;  // as in Refill
   std::vector<int32_t> places;
   std::vector<int64_t> samples;
   std::vector<uint32_t> ids;

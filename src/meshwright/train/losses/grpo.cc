@@ -230,6 +230,12 @@ absl::Status GrpoLoss::CheckSegments(const data::Batch& batch) const {
   const auto segments = batch.segment_ids.as<int32_t>();
   const auto mask = batch.loss_mask.as<float>();
   const int64_t length = batch.tokens.dims()[1];
+  if (options_.max_segments > length) {
+    return absl::InvalidArgumentError(
+        fmt::format("rows were said to hold up to {} sequences each, and have {} token{}: say no "
+                    "more sequences than a row has tokens",
+                    options_.max_segments, length, length == 1 ? "" : "s"));
+  }
   for (int64_t row = 0; row < batch.tokens.dims()[0]; ++row) {
     int32_t segment = 0;
     for (int64_t i = row * length; i < (row + 1) * length; ++i) {
@@ -239,9 +245,10 @@ absl::Status GrpoLoss::CheckSegments(const data::Batch& batch) const {
           continue;
         }
         return absl::InvalidArgumentError(fmt::format(
-            "row {} has a token of segment {}, and rows that hold up to {} sequences have their "
-            "tokens in segments 1 to {}",
-            row, segments[i], options_.max_segments, options_.max_segments));
+            "row {} has a token {}of segment {}, and rows that hold up to {} sequences have their "
+            "tokens in segments 1 to {}, and padding in 0",
+            row, segments[i] == 0 ? "with a loss " : "", segments[i], options_.max_segments,
+            options_.max_segments));
       }
       if (segment != 0 && segments[i] != 0 && segments[i] != segment) {
         return absl::InvalidArgumentError(fmt::format(
