@@ -17,13 +17,44 @@ using graph::Node;
 using graph::Value;
 using graph::ValueMap;
 
-// Copies nodes into a graph, each but once.
+// Copies two bodies into a graph; what the second has in common with the first is not copied again.
+// Repetitions within one body stay: what a barrier keeps apart may be there to save memory.
 class SharedCopy {
  public:
   explicit SharedCopy(Graph& dst) : dst_(dst) {}
 
   // Copies `src` with its parameters replaced by `arguments`; returns its outputs.
-  std::vector<Value> Add(const Graph& src, const std::vector<Value>& arguments) {
+  std::vector<Value> AddFirst(const Graph& src, const std::vector<Value>& arguments) {
+    return Add(src, arguments, [&](const Node& node, std::vector<Value> operands) {
+      Node* const copy = graph::CloneNode(dst_, node, std::move(operands));
+      if (CanShare(node)) of_first_[&node.op()].push_back(copy);
+      return copy;
+    });
+  }
+
+  // The same, with nodes of the first where they compute the same.
+  std::vector<Value> AddSecond(const Graph& src, const std::vector<Value>& arguments) {
+    return Add(src, arguments, [&](const Node& node, std::vector<Value> operands) {
+      for (Node* copy : of_first_[&node.op()]) {
+        if (copy->operands() != operands || !(copy->attrs() == node.attrs())) continue;
+        if (node.op_name() == "dot_general") shares_product_ = true;
+        return copy;
+      }
+      return graph::CloneNode(dst_, node, std::move(operands));
+    });
+  }
+
+  // Whether a product of the second was one of the first.
+  bool shares_product() const { return shares_product_; }
+
+ private:
+  static bool CanShare(const Node& node) {
+    return node.regions().empty() && node.op_name() != "optimization_barrier";
+  }
+
+  template <typename CopyNode>
+  std::vector<Value> Add(const Graph& src, const std::vector<Value>& arguments,
+                         const CopyNode& copy_node) {
     ValueMap<Value> map;
     for (size_t p = 0; p < arguments.size(); ++p) map[src.parameters()[p]] = arguments[p];
     const auto lookup = [&](const std::vector<Value>& values) {
@@ -33,31 +64,15 @@ class SharedCopy {
     };
     for (const auto& node : src.nodes()) {
       if (node->is_parameter()) continue;
-      Node* const copy = Copy(*node, lookup(node->operands()));
+      Node* const copy = copy_node(*node, lookup(node->operands()));
       for (int r = 0; r < node->num_results(); ++r) map[node->result(r)] = copy->result(r);
     }
     return lookup(src.outputs());
   }
 
-  // Products that were there already.
-  int num_shared_products() const { return num_shared_products_; }
-
- private:
-  Node* Copy(const Node& node, std::vector<Value> operands) {
-    std::vector<Node*>& of_op = copies_[&node.op()];
-    for (Node* copy : of_op) {
-      if (copy->operands() != operands || !(copy->attrs() == node.attrs())) continue;
-      if (node.op_name() == "dot_general") ++num_shared_products_;
-      return copy;
-    }
-    Node* const copy = graph::CloneNode(dst_, node, std::move(operands));
-    if (node.regions().empty()) of_op.push_back(copy);
-    return copy;
-  }
-
   Graph& dst_;
-  std::map<const graph::Op*, std::vector<Node*>> copies_;
-  int num_shared_products_ = 0;
+  std::map<const graph::Op*, std::vector<Node*>> of_first_;
+  bool shares_product_ = false;
 };
 
 // The operands of a scan by their part in it.
@@ -123,10 +138,9 @@ std::optional<Joined> Join(const Node& first, const Node& second) {
   b_arguments.insert(b_arguments.end(), capture.begin(), capture.begin() + b.layout.num_captures);
 
   SharedCopy copy(*joined.body);
-  const std::vector<Value> a_outputs = copy.Add(a_body, a_arguments);
-  const int before = copy.num_shared_products();
-  std::vector<Value> outputs = copy.Add(b_body, b_arguments);
-  if (copy.num_shared_products() == before) return std::nullopt;
+  const std::vector<Value> a_outputs = copy.AddFirst(a_body, a_arguments);
+  std::vector<Value> outputs = copy.AddSecond(b_body, b_arguments);
+  if (!copy.shares_product()) return std::nullopt;
   outputs.insert(outputs.end(), a_outputs.begin(), a_outputs.end());
   joined.body->SetOutputs(outputs);
 
@@ -204,7 +218,11 @@ std::unique_ptr<Graph> JoinOnce(const Graph& graph) {
           }
         }
       }
-      dst->SetOutputs(lookup(graph.outputs()));
+      dst->SetOutputs(lookup(graph.outputs()), graph.output_names());
+      for (size_t p = 0; p < graph.parameters().size(); ++p) {
+        const int output = graph.parameter_infos()[p].donated_to_output;
+        if (output >= 0) dst->Donate(static_cast<int>(p), output);
+      }
       return dst;
     }
   }

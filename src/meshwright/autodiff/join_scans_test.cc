@@ -11,6 +11,7 @@
 #include "meshwright/ops/exp.h"
 #include "meshwright/ops/log.h"
 #include "meshwright/ops/mul.h"
+#include "meshwright/ops/optimization_barrier.h"
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/scan.h"
 
@@ -114,6 +115,60 @@ TEST(JoinScansTest, LoopsWithoutACommonProductStayApart) {
   EXPECT_EQ(Count(*JoinScans(graph)).scans, 2);
   graph.SetOutputs({Chunks(x, w), Chunks(x, u), Chunks(x, w)});
   EXPECT_GT(Count(graph).scans, Count(*JoinScans(graph)).scans);
+}
+
+// exp(x w^T) squared, whose product is computed twice, the second time of what `again` makes of x.
+Value Twice(Value x_CTD, Value w_VD, const std::function<Value(Value)>& again) {
+  return ops::Scan({}, {x_CTD}, 3,
+                   [&](Graph&, const std::vector<Value>&, const std::vector<Value>& x) {
+                     const Value a = ops::Exp(ops::Einsum("td,vd->tv", x[0], w_VD));
+                     const Value b = ops::Exp(ops::Einsum("td,vd->tv", again(x[0]), w_VD));
+                     return ops::ScanBodyResult({}, {ops::Mul(a, b)});
+                   })
+      .stacked[0];
+}
+
+Value Barrier(Value x) { return ops::OptimizationBarrier({x})[0]; }
+
+TEST(JoinScansTest, ProductsTwiceInOneBodyAreNotInCommon) {
+  Graph graph;
+  const Value x = graph.AddParameter(TensorType(DType::kF32, {3, 4, 2}), "x");
+  const Value w = graph.AddParameter(TensorType(DType::kF32, {5, 2}), "w");
+  const Value u = graph.AddParameter(TensorType(DType::kF32, {5, 2}), "u");
+  const auto same = [](Value v) { return v; };
+  graph.SetOutputs({Chunks(x, w), Twice(x, u, same)});
+  EXPECT_EQ(Count(*JoinScans(graph)).scans, 2);
+}
+
+TEST(JoinScansTest, WhatBarriersKeepApartStaysApart) {
+  for (const bool barrier_first : {false, true}) {
+    Graph graph;
+    const Value x = graph.AddParameter(TensorType(DType::kF32, {3, 4, 2}), "x");
+    const Value w = graph.AddParameter(TensorType(DType::kF32, {5, 2}), "w");
+    const Value chunks = barrier_first ? Twice(x, w, Barrier) : Chunks(x, w);
+    graph.SetOutputs({chunks, Twice(x, w, Barrier)});
+    const std::unique_ptr<Graph> joined = JoinScans(graph);
+    EXPECT_EQ(Count(*joined).scans, 1);
+    // One is in common; each product behind a barrier stays.
+    EXPECT_EQ(Count(*joined).products, barrier_first ? 3 : 2);
+  }
+}
+
+TEST(JoinScansTest, NamesAndDonationsStay) {
+  for (const bool join : {false, true}) {
+    Graph graph;
+    const Value x = graph.AddParameter(TensorType(DType::kF32, {3, 4, 2}), "x");
+    const Value w = graph.AddParameter(TensorType(DType::kF32, {5, 2}), "w");
+    const Value u = graph.AddParameter(TensorType(DType::kF32, {5, 2}), "u");
+    graph.SetOutputs({Chunks(x, w), Chunks(x, join ? w : u), ops::Exp(u)}, {"a", "b", "c"});
+    graph.Donate(2, 2);
+    const std::unique_ptr<Graph> joined = JoinScans(graph);
+    EXPECT_EQ(Count(*joined).scans, join ? 1 : 2);
+    EXPECT_EQ(joined->output_names(), graph.output_names());
+    EXPECT_EQ(joined->parameter_infos()[2].name, "u");
+    EXPECT_EQ(joined->parameter_infos()[2].donated_to_output, 2);
+    EXPECT_EQ(joined->parameter_infos()[0].donated_to_output, -1);
+  }
 }
 
 }  // namespace
