@@ -33,6 +33,7 @@ using nlohmann::ordered_json;
 constexpr int kSliceMs = 100;
 // A line without an end is no answer.
 constexpr size_t kLongestLine = 1 << 20;
+constexpr double kLargestReward = 1e30;  // its square is a number
 
 absl::Status Errno(const char* what) {
   return absl::InternalError(fmt::format("{} failed: {}", what, std::strerror(errno)));
@@ -203,6 +204,9 @@ struct ExternalReward::Batch {
     if (value == answer.end() || !value->is_number() || !std::isfinite(value->get<double>())) {
       return wrong("has no finite number as `reward`");
     }
+    if (std::abs(value->get<double>()) > kLargestReward) {
+      return wrong("has a `reward` beyond 1e30, of which no advantage can be made");
+    }
     reward = value->get<double>();
     ++num_answered;
     return absl::OkStatus();
@@ -224,7 +228,10 @@ absl::Status ExternalReward::Exchange(Batch& batch, const std::atomic<bool>* sto
   std::string_view unwritten = batch.request;
   std::string& unread = process_->unread();
   while (batch.num_answered < batch.inputs.size()) {
-    if (stop != nullptr && stop->load()) return absl::CancelledError("rewarding was stopped");
+    if (stop != nullptr && stop->load()) {
+      process_->Kill();
+      return absl::CancelledError("rewarding was stopped");
+    }
     if (Clock::now() >= deadline) {
       process_->Kill();
       return absl::UnavailableError(

@@ -84,6 +84,7 @@ class ServeCommand : public Command {
                    "batches hold, and segments=N where up to N sequences share a row (default: "
                    "old_logprobs)")
         ->delimiter(',')
+        ->allow_extra_args(false)  // settings follow
         ->option_text("LIST");
     app.add_option("--listen", options_.listen,
                    "address of the service; port 0 = one that is free (default: 127.0.0.1:0)")
