@@ -275,7 +275,7 @@ TEST_F(RowsTest, UpdatesAreThoseOfAdamW) {
 
 TEST_F(RowsTest, SumsOfSquares) {
   for (int round = 0; round < 40; ++round) {
-    const ScaledGradient gradient{.scale = 0.3F, .round = round % 2 == 1};
+    const GradientOfSum gradient{.scale = 0.3F, .round = round % 2 == 1};
     std::vector<float> sums = Numbers<float>(Size(0, 300));
     double expected = 0;
     for (const float x : sums) {

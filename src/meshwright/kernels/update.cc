@@ -36,7 +36,7 @@ ffi::Error SumSquares(ffi::ThreadPool pool, F32 sums, F32 scale, ffi::Result<F32
   if (!IsScalar(scale) || !IsScalar(*out)) {
     return ffi::Error::InvalidArgument("meshwright.sum_of_squares: operands do not fit");
   }
-  const ScaledGradient gradient{.scale = scale.typed_data()[0], .round = round_grad};
+  const GradientOfSum gradient{.scale = scale.typed_data()[0], .round = round_grad};
   const float* data = sums.typed_data();
   const auto count = static_cast<int64_t>(sums.element_count());
   return Guarded("meshwright.sum_of_squares", [&] {
@@ -63,7 +63,7 @@ ffi::Error Update(ffi::ThreadPool pool, ffi::AnyBuffer param, F32 m, F32 v, F32 
                    IsScalar(v_correction) && IsScalar(scale) && IsScalar(shrink) &&
                    apply.element_count() == 1;
   if (!fit) return ffi::Error::InvalidArgument("meshwright.adamw: operands do not fit");
-  // The call says that results take over what they follow; if that was copied, it is so already.
+  // Results alias their operands, so from == to unless the caller ignores aliases.
   const auto keep = [](const void* from, void* to, size_t bytes) {
     if (from != to) std::memcpy(to, from, bytes);
   };

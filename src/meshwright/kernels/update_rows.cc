@@ -49,7 +49,7 @@ double SumOfSquaresOf(const float* HWY_RESTRICT sums, int64_t n, float factor) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-double SumOfSquares(const float* sums, int64_t n, const ScaledGradient& gradient) {
+double SumOfSquares(const float* sums, int64_t n, const GradientOfSum& gradient) {
   return (gradient.round ? SumOfSquaresOf<true> : SumOfSquaresOf<false>)(sums, n, gradient.scale);
 }
 
@@ -146,7 +146,7 @@ namespace mw::kernels {
 HWY_EXPORT(SumOfSquares);
 HWY_EXPORT(AdamW);
 
-double SumOfSquares(const float* sums, int64_t n, const ScaledGradient& gradient) {
+double SumOfSquares(const float* sums, int64_t n, const GradientOfSum& gradient) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquares)(sums, n, gradient);
 }
 void AdamW(const AdamWStep& step, const AdamWRun& run) { HWY_DYNAMIC_DISPATCH(AdamW)(step, run); }

@@ -7,17 +7,17 @@
 namespace mw::kernels {
 
 // A sum of gradients times `scale`, rounded to bf16 where `round`.
-struct ScaledGradient {
+struct GradientOfSum {
   float scale = 1;
   bool round = false;
 };
 
 // The sum of squares of n gradients: exact to the roundings of some thousand additions in f32.
-double SumOfSquares(const float* sums, int64_t n, const ScaledGradient& gradient);
+double SumOfSquares(const float* sums, int64_t n, const GradientOfSum& gradient);
 
 // ops/adamw.h says what it computes with them.
 struct AdamWStep {
-  ScaledGradient gradient;
+  GradientOfSum gradient;
   float shrink = 1, rate = 0, m_correction = 1, v_correction = 1;
   double b1 = 0, b2 = 0, eps = 0, decay = 0;
 };

@@ -12,6 +12,7 @@
 #include "meshwright/ops/div.h"
 #include "meshwright/ops/elementwise.h"
 #include "meshwright/ops/mul.h"
+#include "meshwright/ops/operand_parameters.h"
 #include "meshwright/ops/select.h"
 #include "meshwright/ops/sqrt.h"
 #include "meshwright/ops/sub.h"
@@ -57,7 +58,7 @@ class Def final : public OpDef {
   void Lower(LowerContext& ctx) const override {
     const Node& node = ctx.node();
     std::vector<std::string> results;
-    if (HasCpuKernels(ctx.target()) && IsOfCpuKernels(node.operand(0).dtype())) {
+    if (HasCpuKernels(ctx.target()) && CpuKernelsTake(node.operand(0).dtype())) {
       std::vector<KernelBuffer> operands, outputs;
       for (int i = 0; i < kOperands; ++i) operands.push_back({node.operand(i).type()});
       for (const TensorType& type : node.types()) outputs.push_back({type});
@@ -111,11 +112,7 @@ AdamWResult AdamWInPlace(const AdamWOperands& o, const GradientScale& gradient, 
 
 std::unique_ptr<Graph> PlainAdamWInPlace(const Node& node) {
   auto graph = std::make_unique<Graph>();
-  std::vector<Value> in;
-  for (int i = 0; i < node.num_operands(); ++i) {
-    const TensorType& type = node.operand(i).type();
-    in.push_back(graph->AddParameter(TensorType(type.dtype, type.dims), fmt::format("x{}", i)));
-  }
+  const std::vector<Value> in = OperandParameters(*graph, node);
   const auto& attrs = node.attrs();
   const Value scaled = ScaledGradient(in[3], in[7], attrs.Get<DType>("grad_dtype"));
   const AdamWResult made = AdamW({.param = in[0],

@@ -20,6 +20,7 @@
 #include "meshwright/ops/log.h"
 #include "meshwright/ops/mul.h"
 #include "meshwright/ops/name.h"
+#include "meshwright/ops/operand_parameters.h"
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/reshape.h"
 #include "meshwright/ops/select.h"
@@ -27,15 +28,6 @@
 
 namespace mw::ops {
 namespace {
-
-std::vector<Value> Parameters(Graph& graph, const Node& node) {
-  std::vector<Value> values;
-  for (int i = 0; i < node.num_operands(); ++i) {
-    const TensorType& type = node.operand(i).type();
-    values.push_back(graph.AddParameter(TensorType(type.dtype, type.dims), fmt::format("x{}", i)));
-  }
-  return values;
-}
 
 // s, -inf where hidden: f32 [B, K, G, T, T].
 Value Scores(const Node& node, Value q, Value k, Value segments) {
@@ -149,7 +141,7 @@ AttentionResult Attention(Value q_BKGTH, Value k_BKTH, Value v_BKTH, Value segme
 
 std::unique_ptr<Graph> PlainAttention(const Node& node) {
   auto graph = std::make_unique<Graph>();
-  const std::vector<Value> in = Parameters(*graph, node);
+  const std::vector<Value> in = OperandParameters(*graph, node);
   const Value scores = Scores(node, in[0], in[1], in[3]);
   const Value shift = ReduceMax(scores, {-1});
   const Value weights = Exp(Sub(scores, OverKeys(shift, scores)));
@@ -163,7 +155,7 @@ std::unique_ptr<Graph> PlainAttention(const Node& node) {
 
 std::unique_ptr<Graph> PlainAttentionGrad(const Node& node) {
   auto graph = std::make_unique<Graph>();
-  const std::vector<Value> in = Parameters(*graph, node);
+  const std::vector<Value> in = OperandParameters(*graph, node);
   const Value &q = in[0], &k = in[1], &v = in[2], &dout = in[6];
   const std::string& precision = node.attrs().String("precision");
   const Value scores = Scores(node, q, k, in[3]);

@@ -29,7 +29,7 @@ bool HasAttentionKernel(LowerContext& ctx) {
 }
 
 bool HasCpuAttentionKernel(LowerContext& ctx) {
-  return HasCpuKernels(ctx.target()) && IsOfCpuKernels(ctx.node().operand(0).dtype());
+  return HasCpuKernels(ctx.target()) && CpuKernelsTake(ctx.node().operand(0).dtype());
 }
 
 std::vector<std::string> CallCpuAttentionKernel(LowerContext& ctx, const std::string& name) {

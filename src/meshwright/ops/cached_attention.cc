@@ -18,6 +18,7 @@
 #include "meshwright/ops/exp.h"
 #include "meshwright/ops/iota.h"
 #include "meshwright/ops/mul.h"
+#include "meshwright/ops/operand_parameters.h"
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/reshape.h"
 #include "meshwright/ops/select.h"
@@ -105,8 +106,8 @@ class Def final : public OpDef {
   void Lower(LowerContext& ctx) const override {
     const Node& node = ctx.node();
     std::vector<std::string> results;
-    if (HasCpuKernels(ctx.target()) && IsOfCpuKernels(node.operand(0).dtype()) &&
-        IsOfCpuKernels(node.operand(3).dtype())) {
+    if (HasCpuKernels(ctx.target()) && CpuKernelsTake(node.operand(0).dtype()) &&
+        CpuKernelsTake(node.operand(3).dtype())) {
       std::vector<KernelBuffer> operands, outputs;
       for (int i = 0; i < kOperands; ++i) operands.push_back({node.operand(i).type()});
       for (const TensorType& type : node.types()) outputs.push_back({type});
@@ -140,11 +141,7 @@ CachedAttentionResult CachedAttention(const CachedAttentionOperands& o, double s
 
 std::unique_ptr<Graph> PlainCachedAttention(const Node& node) {
   auto graph = std::make_unique<Graph>();
-  std::vector<Value> in;
-  for (int i = 0; i < node.num_operands(); ++i) {
-    const TensorType& type = node.operand(i).type();
-    in.push_back(graph->AddParameter(TensorType(type.dtype, type.dims), fmt::format("x{}", i)));
-  }
+  const std::vector<Value> in = OperandParameters(*graph, node);
   const Value &q = in[0], &layer = in[5], &start = in[6];
   const Value k_cache = UpdateCache(in[3], layer, in[1], start);
   const Value v_cache = UpdateCache(in[4], layer, in[2], start);

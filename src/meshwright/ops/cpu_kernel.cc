@@ -7,7 +7,7 @@ namespace mw::ops {
 
 bool HasCpuKernels(const Target& target) { return target.kernels && target.platform == "cpu"; }
 
-bool IsOfCpuKernels(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+bool CpuKernelsTake(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
 
 std::string F64Attribute(double value) {
   return fmt::format("{} : f64", stablehlo::ScalarLiteral(DType::kF64, value));

@@ -15,7 +15,7 @@ namespace mw::ops {
 bool HasCpuKernels(const Target& target);
 
 // Whether kernels compute with tensors of `dtype`: f32 and bf16.
-bool IsOfCpuKernels(DType dtype);
+bool CpuKernelsTake(DType dtype);
 
 // A double as an attribute of a kernel.
 std::string F64Attribute(double value);

@@ -9,6 +9,8 @@
 #include "meshwright/ops/convert.h"
 #include "meshwright/ops/cpu_kernel.h"
 #include "meshwright/ops/mul.h"
+#include "meshwright/ops/operand_parameters.h"
+#include "meshwright/ops/optimization_barrier.h"
 #include "meshwright/ops/reduce.h"
 
 namespace mw::ops {
@@ -58,6 +60,17 @@ const OpDef& SumOfSquaresOp() {
   return *def;
 }
 
+Value StagedSumOfSquares(Value x, int first_dim) {
+  Value squares = Square(x);
+  if (squares.rank() - first_dim > 1) {
+    // The barrier keeps the compiler from joining the stages again.
+    squares = OptimizationBarrier({ReduceSum(squares, {-1})})[0];
+  }
+  std::vector<int64_t> dims;
+  for (int d = first_dim; d < squares.rank(); ++d) dims.push_back(d);
+  return ReduceSum(squares, dims);
+}
+
 Value ScaledGradient(Value sum, Value scale, DType dtype) {
   return Convert(Convert(Mul(sum, BroadcastLike(scale, sum)), dtype), DType::kF32);
 }
@@ -68,15 +81,9 @@ Value SumOfSquares(Value sum, Value scale, DType dtype) {
 
 std::unique_ptr<Graph> PlainSumOfSquares(const Node& node) {
   auto graph = std::make_unique<Graph>();
-  std::vector<Value> in;
-  for (int i = 0; i < node.num_operands(); ++i) {
-    const TensorType& type = node.operand(i).type();
-    in.push_back(graph->AddParameter(TensorType(type.dtype, type.dims), fmt::format("x{}", i)));
-  }
-  Value squares = Square(ScaledGradient(in[0], in[1], node.attrs().Get<DType>("dtype")));
-  // One dim after the other, so that a long sum does not swallow its small terms.
-  while (squares.rank() > 0) squares = ReduceSum(squares, {-1});
-  graph->SetOutputs({squares});
+  const std::vector<Value> in = OperandParameters(*graph, node);
+  const DType dtype = node.attrs().Get<DType>("dtype");
+  graph->SetOutputs({StagedSumOfSquares(ScaledGradient(in[0], in[1], dtype))});
   return graph;
 }
 

@@ -7,6 +7,14 @@
 
 namespace mw::ops {
 
+// sum x^2 over the dims from `first_dim` on, in two stages, so that a long sum does not
+// swallow its small terms.
+//
+// Shapes (global): x f32; returns its dims before `first_dim`.
+// Sharding: a sharded dim that is summed over leaves the result unreduced.
+// Precision: f32.
+Value StagedSumOfSquares(Value x, int first_dim = 0);
+
 // sum * scale, rounded to `dtype`.
 //
 // Shapes (global): sum f32; scale f32 scalar; returns sum's type.

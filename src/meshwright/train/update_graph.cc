@@ -39,7 +39,6 @@
 #include "meshwright/train/metrics.h"
 #include "meshwright/train/optimizer.h"
 #include "meshwright/train/scalars.h"
-#include "meshwright/train/sum_of_squares.h"
 
 namespace mw::train {
 namespace {
@@ -155,12 +154,11 @@ UpdateResult BuildUpdate(const std::vector<nn::ParamSpec>& params, const EngineO
       sum = ops::OptimizationBarrier({ops::Reshard(sum, placement.reduced[i])})[0];
     }
     if (on_mesh) sum = ops::Reshard(sum, placement.optimizer[i]);
-    const Value mean = ops::Mul(sum, ops::BroadcastLike(scale, sum));
-    gradients.push_back(ops::Convert(ops::Convert(mean, options.grad_dtype), DType::kF32));
+    gradients.push_back(ops::ScaledGradient(sum, scale, options.grad_dtype));
     std::set<std::string> axes;
     for (const auto& dim : placement.optimizer[i].dims) axes.insert(dim.begin(), dim.end());
     const Value square = in_place ? ops::SumOfSquares(sum, scale, options.grad_dtype)
-                                  : SumOfSquares(gradients.back());
+                                  : ops::StagedSumOfSquares(gradients.back());
     const auto it =
         std::ranges::find_if(squares, [&](const auto& group) { return group.first == axes; });
     if (it == squares.end()) {

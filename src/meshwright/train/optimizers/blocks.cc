@@ -8,7 +8,7 @@
 #include "meshwright/ops/mul.h"
 #include "meshwright/ops/reshard.h"
 #include "meshwright/ops/sqrt.h"
-#include "meshwright/train/sum_of_squares.h"
+#include "meshwright/ops/sum_of_squares.h"
 
 namespace mw::train {
 
@@ -37,8 +37,8 @@ PartitionSpec BlockPlacement(const nn::ParamSpec& param, const PartitionSpec& pl
 }
 
 Value BlockRms(const nn::ParamSpec& param, Value x, const PartitionSpec& placement) {
-  const Value sum =
-      ops::Reshard(SumOfSquares(x, FirstBlockDim(param)), BlockPlacement(param, placement));
+  const Value sum = ops::Reshard(ops::StagedSumOfSquares(x, FirstBlockDim(param)),
+                                 BlockPlacement(param, placement));
   return ops::Sqrt(ops::Mul(sum, 1.0 / static_cast<double>(BlockSize(param))));
 }
 

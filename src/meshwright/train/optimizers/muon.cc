@@ -15,9 +15,9 @@
 #include "meshwright/ops/reshard.h"
 #include "meshwright/ops/sqrt.h"
 #include "meshwright/ops/sub.h"
+#include "meshwright/ops/sum_of_squares.h"
 #include "meshwright/train/optimizers/adamw.h"
 #include "meshwright/train/optimizers/blocks.h"
-#include "meshwright/train/sum_of_squares.h"
 
 namespace mw::train {
 namespace {
@@ -100,7 +100,7 @@ class Muon : public Optimizer {
   // Newton-Schulz iterations that bring every singular value of each matrix near 1.
   Value Orthogonalized(Value u) const {
     const auto first = static_cast<int>(u.rank()) - 2;
-    const Value norm = ops::Maximum(ops::Sqrt(SumOfSquares(u, first)), kEps);
+    const Value norm = ops::Maximum(ops::Sqrt(ops::StagedSumOfSquares(u, first)), kEps);
     Value x = ops::Convert(ops::Div(u, BroadcastBlocks(norm, u)), options_.muon_dtype);
     const bool tall = u.dims()[first] > u.dims()[first + 1];
     for (int i = 0; i < kIterations; ++i) {

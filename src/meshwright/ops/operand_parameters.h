@@ -1,0 +1,16 @@
+#ifndef MESHWRIGHT_OPS_OPERAND_PARAMETERS_H_
+#define MESHWRIGHT_OPS_OPERAND_PARAMETERS_H_
+
+#include <vector>
+
+#include "meshwright/ops/op_def.h"
+
+namespace mw::ops {
+
+// Adds parameters x0, x1, ... of the global types of `node`'s operands to `graph` and returns them:
+// those of a graph that says what the node computes in other ops.
+std::vector<Value> OperandParameters(Graph& graph, const Node& node);
+
+}  // namespace mw::ops
+
+#endif  // MESHWRIGHT_OPS_OPERAND_PARAMETERS_H_
