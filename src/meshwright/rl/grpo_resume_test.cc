@@ -8,6 +8,7 @@ namespace mw::rl {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class GrpoResumeTest : public GrpoTest {
  protected:
@@ -137,6 +138,19 @@ TEST(GrpoProgressTest, AMissingNumberIsDamage) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(key));
   }
+}
+
+TEST_F(GrpoResumeTest, OtherRewardsAreTold) {
+  options_.out = dir_ + "/run";
+  ASSERT_TRUE(TryRun({"steps=1"}).ok());
+  options_.resume = true;
+  ASSERT_TRUE(TryRun({"steps=2"}).ok());
+  EXPECT_THAT(notes_, Not(HasSubstr("rewards differ")));
+  const std::vector<std::string> before = options_.rewards;
+  options_.rewards = {"regex", "exact"};
+  ASSERT_TRUE(TryRun({"steps=3"}).ok());
+  EXPECT_THAT(notes_, HasSubstr("rewards differ from those before: regex, exact (was regex)"));
+  options_.rewards = before;
 }
 
 TEST_F(GrpoResumeTest, WhatIsNoContinuationIsRefused) {

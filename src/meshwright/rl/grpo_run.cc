@@ -1,6 +1,7 @@
 #include "meshwright/rl/grpo_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <span>
@@ -150,8 +151,13 @@ class GrpoRun : public train::Run {
           saved_->model.adapter ? saved_->model.adapter->path : saved_->model.path;
       MW_ASSIGN_OR_RETURN(progress_, GrpoProgress::Read(*saved, folder, options_.out, config_,
                                                         prompts_.Fingerprint()));
+      if (!progress_.rewards.empty() && progress_.rewards != options_.rewards) {
+        Note(fmt::format("rewards differ from those before: {} (was {})",
+                         fmt::join(options_.rewards, ", "), fmt::join(progress_.rewards, ", ")));
+      }
       last_sampled_step_ = progress_.batch ? progress_.batch->first_step : saved->engine.step;
     }
+    progress_.rewards = options_.rewards;
     return absl::OkStatus();
   }
 
@@ -279,8 +285,9 @@ class GrpoRun : public train::Run {
   void WriteSamples() {
     std::string& lines = progress_.batch->lines;
     if (lines.empty()) return;
-    if (!sample_log_.Append(lines)) {
-      // Training is worth more than its log.
+    // Training is worth more than its log.
+    if (!sample_log_.Append(lines) && !samples_are_missing_) {
+      samples_are_missing_ = true;
       Note(fmt::format("{} could not be written: samples are missing there", sample_log_.path()));
     }
     lines.clear();
@@ -318,6 +325,7 @@ class GrpoRun : public train::Run {
   std::string reference_fingerprint_;
   std::unique_ptr<PolicySampler> policy_;
   GrpoProgress progress_;
+  bool samples_are_missing_ = false;
   int64_t last_sampled_step_ = 0;  // of the lines of samples.jsonl that a continued run keeps
   BatchTimes times_;
   Clock::time_point record_end_;

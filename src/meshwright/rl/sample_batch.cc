@@ -70,7 +70,7 @@ absl::Status CheckContinues(const SampleBatch& batch, const SavedPlan& saved,
 
 void GrpoProgress::AddTo(const train::TrainConfig& config, uint64_t prompts_fingerprint,
                          train::CheckpointJob& job) const {
-  nlohmann::ordered_json progress = {{"draws", num_draws}};
+  nlohmann::ordered_json progress = {{"draws", num_draws}, {"rewards", rewards}};
   if (batch) {
     progress["first_step"] = batch->first_step;
     progress["num_updates"] = batch->num_updates;
@@ -112,6 +112,9 @@ absl::StatusOr<GrpoProgress> GrpoProgress::Read(const train::CheckpointState& sa
   SavedPlan saved_plan;
   try {
     progress.num_draws = json["draws"].get<int64_t>();
+    if (json.contains("rewards")) {
+      progress.rewards = json["rewards"].get<std::vector<std::string>>();
+    }
     if (!json.contains("num_updates")) return progress;
     SampleBatch& batch = progress.batch.emplace();
     batch.first_step = json.at("first_step").get<int64_t>();

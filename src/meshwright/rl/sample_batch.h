@@ -28,6 +28,7 @@ struct SampleBatch {
 struct GrpoProgress {
   std::optional<SampleBatch> batch;  // under way
   int64_t num_draws = 0;             // of prompts_per_step prompts, in the whole run
+  std::vector<std::string> rewards;  // as they were asked for; empty: not known
 
   // Adds it to a checkpoint of a run of `config`, whose prompts have this fingerprint: the samples
   // under way as a file of their own.

@@ -87,18 +87,6 @@ TEST_F(SamplerMeshTest, DevicesGiveTheTokensOfOne) {
   }
 }
 
-// The same number of rows on each device is the same program.
-TEST_F(SamplerMeshTest, DevicesOfAsManyRowsGiveTheBitsOfOne) {
-  const SamplingOptions options = Options(8, 12);
-  const auto one = Generate(*Make(1, 4), 1, options);
-  const auto two = Generate(*Make(2, 4), 2, options);
-  ASSERT_EQ(one.size(), two.size());
-  for (size_t i = 0; i < one.size(); ++i) {
-    EXPECT_EQ(one[i].tokens, two[i].tokens) << i;
-    EXPECT_EQ(one[i].log_probs, two[i].log_probs) << i;
-  }
-}
-
 // Eight samples of 16 tokens by one row: in turn on one device, in two turns on four.
 TEST_F(SamplerMeshTest, DevicesWorkAtTheSameTime) {
   std::map<int, int64_t> steps;
