@@ -192,10 +192,8 @@ std::unique_ptr<Graph> JoinOnce(const Graph& graph) {
         for (const Value& v : values) found.push_back(map.at(v));
         return found;
       };
-      for (size_t p = 0; p < graph.parameters().size(); ++p) {
-        const Value v = graph.parameters()[p];
-        map[v] = dst->AddParameter(v.type(), graph.parameter_infos()[p].name);
-      }
+      const std::vector<Value> parameters = graph::AddParametersLike(*dst, graph);
+      for (size_t p = 0; p < parameters.size(); ++p) map[graph.parameters()[p]] = parameters[p];
       // What needs the first scan comes after the second.
       for (const bool dependents : {false, true}) {
         for (const auto& node : graph.nodes()) {
@@ -218,11 +216,7 @@ std::unique_ptr<Graph> JoinOnce(const Graph& graph) {
           }
         }
       }
-      dst->SetOutputs(lookup(graph.outputs()), graph.output_names());
-      for (size_t p = 0; p < graph.parameters().size(); ++p) {
-        const int output = graph.parameter_infos()[p].donated_to_output;
-        if (output >= 0) dst->Donate(static_cast<int>(p), output);
-      }
+      graph::SetOutputsLike(*dst, graph, lookup(graph.outputs()));
       return dst;
     }
   }

@@ -50,18 +50,26 @@ std::vector<Value> InlineGraph(Graph& dst, const Graph& src, const std::vector<V
   return Lookup(map, src.outputs());
 }
 
-std::unique_ptr<Graph> CloneGraph(const Graph& src) {
-  auto dst = std::make_unique<Graph>();
-  std::vector<Value> arguments;
+std::vector<Value> AddParametersLike(Graph& dst, const Graph& src) {
+  std::vector<Value> parameters;
   for (size_t i = 0; i < src.parameters().size(); ++i) {
-    arguments.push_back(
-        dst->AddParameter(src.parameters()[i].type(), src.parameter_infos()[i].name));
+    parameters.push_back(
+        dst.AddParameter(src.parameters()[i].type(), src.parameter_infos()[i].name));
   }
-  dst->SetOutputs(InlineGraph(*dst, src, arguments), src.output_names());
+  return parameters;
+}
+
+void SetOutputsLike(Graph& dst, const Graph& src, std::vector<Value> outputs) {
+  dst.SetOutputs(std::move(outputs), src.output_names());
   for (size_t i = 0; i < src.parameters().size(); ++i) {
     const int output = src.parameter_infos()[i].donated_to_output;
-    if (output >= 0) dst->Donate(static_cast<int>(i), output);
+    if (output >= 0) dst.Donate(static_cast<int>(i), output);
   }
+}
+
+std::unique_ptr<Graph> CloneGraph(const Graph& src) {
+  auto dst = std::make_unique<Graph>();
+  SetOutputsLike(*dst, src, InlineGraph(*dst, src, AddParametersLike(*dst, src)));
   return dst;
 }
 

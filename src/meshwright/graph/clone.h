@@ -18,6 +18,13 @@ Node* CloneNode(Graph& dst, const Node& node, std::vector<Value> operands);
 // REQUIRES: one argument per parameter, of its dtype and dims.
 std::vector<Value> InlineGraph(Graph& dst, const Graph& src, const std::vector<Value>& arguments);
 
+// Appends a parameter like each of `src`'s.
+std::vector<Value> AddParametersLike(Graph& dst, const Graph& src);
+
+// Makes `outputs` those of `dst`, with the names of `src`'s, and donates what `src` does.
+// REQUIRES: parameters of AddParametersLike.
+void SetOutputsLike(Graph& dst, const Graph& src, std::vector<Value> outputs);
+
 // A copy without a parent; captured parameters become plain ones, in the same
 // place.
 std::unique_ptr<Graph> CloneGraph(const Graph& src);

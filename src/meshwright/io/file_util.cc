@@ -192,9 +192,9 @@ FileWriter::FileWriter(std::string path, std::unique_ptr<TemporaryPath> temporar
 
 absl::StatusOr<std::unique_ptr<FileWriter>> FileWriter::Create(const std::string& path) {
   // A rename would fail at the very end, after everything is written.
-  if (IsDirectory(path)) return ErrnoStatus(EISDIR, "write", path);
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    if (S_ISDIR(info.st_mode)) return ErrnoStatus(EISDIR, "write", path);
     return absl::InvalidArgumentError(fmt::format(
         "cannot write {}: it is a device or a pipe, which a finished file would replace", path));
   }

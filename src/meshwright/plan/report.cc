@@ -170,17 +170,14 @@ std::string FitText(const StepPlan& plan) {
     for (const PlannedKernel& kernel : plan.kernels) {
       const auto& fit = kernel.compiled.does_not_fit;
       if (!fit) continue;
-      const int64_t own = plan.target.hbm_bytes;
-      if (fit->needed_bytes > 0 && own > 0 && own < fit->capacity_bytes) {
-        text += fmt::format("DOES NOT FIT: {} needs {:.2f} GiB of {:.2f}, {:.2f} too many\n",
-                            kernel.name, Gib(fit->needed_bytes), Gib(own),
-                            Gib(fit->needed_bytes - own));
-      } else if (fit->needed_bytes > 0) {
-        text += fmt::format(
-            "DOES NOT FIT: {} needs {:.2f} GiB of the {:.2f} that the compiler may use, {:.2f} too "
-            "many\n",
-            kernel.name, Gib(fit->needed_bytes), Gib(fit->capacity_bytes),
-            Gib(fit->needed_bytes - fit->capacity_bytes));
+      if (fit->needed_bytes > 0) {
+        const int64_t own = plan.target.hbm_bytes;
+        const bool given = own > 0 && own < fit->capacity_bytes;
+        const int64_t capacity = given ? own : fit->capacity_bytes;
+        text += fmt::format("DOES NOT FIT: {} needs {:.2f} GiB of {}{:.2f}{}, {:.2f} too many\n",
+                            kernel.name, Gib(fit->needed_bytes), given ? "" : "the ", Gib(capacity),
+                            given ? "" : " that the compiler may use",
+                            Gib(fit->needed_bytes - capacity));
       } else {
         text += fmt::format("DOES NOT FIT: {}: {}\n", kernel.name, fit->message);
       }

@@ -12,8 +12,6 @@
 #include "meshwright/ops/dynamic_slice.h"
 #include "meshwright/ops/dynamic_update_slice.h"
 #include "meshwright/ops/iota.h"
-#include "meshwright/ops/max.h"
-#include "meshwright/ops/min.h"
 #include "meshwright/ops/optimization_barrier.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/spmd/rewrite_nodes.h"
@@ -30,13 +28,11 @@ using ops::ScanLayout;
 // A reduction of a body, and how a stacked result comes from it.
 struct Reduction {
   int y = 0;                 // which of the scan's ys
-  std::vector<Node*> chain;  // from the reduction to the result, without barriers
-  std::vector<Node*> barriers;
-  // How many of the chain, after the reduction, can as well be done before it, within the
-  // iteration, where compilers fold them into what computes the values: transposes and reshapes of
-  // what is reduced whole.
-  size_t num_early = 0;
+  std::vector<Node*> chain;  // from the reduction to the result, barriers among them
+  Value operand() const { return chain[0]->operand(0); }
 };
+
+bool IsBarrier(const Node& node) { return node.op_name() == "optimization_barrier"; }
 
 bool IsReduction(const Node& node) {
   return node.op_name() == "reduce_scatter" ||
@@ -56,60 +52,36 @@ std::vector<Reduction> FindReductions(const Graph& body, const ScanLayout& layou
   for (int k = 0; k < layout.num_ys(); ++k) {
     Reduction reduction;
     reduction.y = k;
-    std::vector<Node*> way;  // from the result back
-    size_t length = 0;       // up to the reduction
+    size_t length = 0;  // of the chain from the result back to the reduction
     Value v = body.outputs()[layout.num_carry + k];
     while (!v.node->is_parameter() && uses[v] == 1) {
       const std::string_view op = v.node->op_name();
-      const bool barrier = op == "optimization_barrier" && v.node->num_results() == 1;
-      if (!barrier && !IsReduction(*v.node) && op != "convert" && op != "reshape" &&
+      const bool own_barrier = IsBarrier(*v.node) && v.node->num_results() == 1;
+      if (!own_barrier && !IsReduction(*v.node) && op != "convert" && op != "reshape" &&
           op != "transpose") {
         break;
       }
-      way.push_back(v.node);
+      reduction.chain.push_back(v.node);
       if (IsReduction(*v.node) &&
           std::ranges::any_of(ops::GroupsOf(*v.node).axes, [&](const std::string& axis) {
             return std::ranges::find(axes, axis) != axes.end();
           })) {
-        length = way.size();
+        length = reduction.chain.size();
       }
       v = v.node->operand(0);
     }
     if (length == 0) continue;
-    for (size_t i = length; i-- > 0;) {
-      const bool barrier = way[i]->op_name() == "optimization_barrier";
-      (barrier ? reduction.barriers : reduction.chain).push_back(way[i]);
-    }
-    const auto moves = [&](size_t i) {
-      const std::string_view op = reduction.chain[i]->op_name();
-      return op == "transpose" || op == "reshape";
-    };
-    if (reduction.chain[0]->op_name() == "all_reduce") {
-      while (reduction.num_early + 1 < reduction.chain.size() && moves(reduction.num_early + 1)) {
-        ++reduction.num_early;
-      }
-    }
+    reduction.chain.resize(length);
+    std::ranges::reverse(reduction.chain);
     reductions.push_back(std::move(reduction));
   }
   return reductions;
 }
 
-// What an iteration leaves of `value`, which is to be reduced.
-Value Leave(Graph& dst, const Reduction& reduction, Value value) {
-  for (size_t i = 1; i <= reduction.num_early; ++i) {
-    value = graph::CloneNode(dst, *reduction.chain[i], {value})->result();
-  }
-  return value;
-}
-
 // What is stacked of `pending`.
 Value Reduce(Graph& dst, const Reduction& reduction, Value pending) {
-  const auto append = [&](const Node& node) {
-    pending = graph::CloneNode(dst, node, {pending})->result();
-  };
-  append(*reduction.chain[0]);
-  for (size_t i = reduction.num_early + 1; i < reduction.chain.size(); ++i) {
-    append(*reduction.chain[i]);
+  for (const Node* node : reduction.chain) {
+    if (!IsBarrier(*node)) pending = graph::CloneNode(dst, *node, {pending})->result();
   }
   return ops::OptimizationBarrier({pending})[0];
 }
@@ -133,9 +105,7 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
 
   std::vector<Value> carry(operands.begin(), operands.begin() + layout.num_carry);
   for (const Reduction& reduction : reductions) {
-    const TensorType& type = reduction.num_early == 0
-                                 ? reduction.chain[0]->operand(0).type()
-                                 : reduction.chain[reduction.num_early]->types()[0];
+    const TensorType& type = reduction.operand().type();
     carry.push_back(ops::Full(dst, type.dtype, type.dims, 0));
   }
   for (const Reduction& reduction : reductions) {
@@ -165,10 +135,7 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
     map[src.parameters()[p]] = body->Import(operands[layout.operand_of(p)]);
   }
 
-  const int64_t last = layout.length - 1;
-  const Value before = layout.reverse
-                           ? ops::Minimum(ops::Add(index, 1.0), static_cast<double>(last))
-                           : ops::Maximum(ops::Add(index, -1.0), 0.0);
+  const Value before = NeighborIndex(index, layout.reverse ? 1 : -1, layout.length);
   for (size_t i = 0; i < reductions.size(); ++i) {
     stacked[i] =
         Put(stacked[i], Reduce(*body, reductions[i], pending[i]), before, is_sum(reductions[i]));
@@ -176,7 +143,6 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
   std::vector<const Node*> given;
   for (const Reduction& reduction : reductions) {
     given.insert(given.end(), reduction.chain.begin(), reduction.chain.end());
-    given.insert(given.end(), reduction.barriers.begin(), reduction.barriers.end());
   }
   for (const auto& old : src.nodes()) {
     if (old->is_parameter() || std::ranges::find(given, old.get()) != given.end()) continue;
@@ -188,9 +154,7 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
   std::vector<Value> outputs;
   outputs.reserve(src.outputs().size() + 2 * reductions.size());
   for (int c = 0; c < layout.num_carry; ++c) outputs.push_back(map.at(src.outputs()[c]));
-  for (const Reduction& reduction : reductions) {
-    outputs.push_back(Leave(*body, reduction, map.at(reduction.chain[0]->operand(0))));
-  }
+  for (const Reduction& reduction : reductions) outputs.push_back(map.at(reduction.operand()));
   outputs.insert(outputs.end(), stacked.begin(), stacked.end());
   std::vector<int64_t> y_sinks;
   std::vector<Value> sinks;
@@ -220,7 +184,8 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
   std::vector<Value> results;
   results.reserve(static_cast<size_t>(node.num_results()));
   for (int c = 0; c < layout.num_carry; ++c) results.push_back(scan->result(c));
-  const Value end = ops::Full(dst, DType::kS32, {}, static_cast<double>(layout.reverse ? 0 : last));
+  const auto last = static_cast<double>(layout.reverse ? 0 : layout.length - 1);
+  const Value end = ops::Full(dst, DType::kS32, {}, last);
   int next = static_cast<int>(carry.size());
   for (int k = 0; k < layout.num_ys(); ++k) {
     if (late[k] < 0) {

@@ -7,11 +7,8 @@
 
 #include "meshwright/graph/clone.h"
 #include "meshwright/graph/live_nodes.h"
-#include "meshwright/ops/add.h"
 #include "meshwright/ops/dynamic_slice.h"
 #include "meshwright/ops/iota.h"
-#include "meshwright/ops/max.h"
-#include "meshwright/ops/min.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/ops/slice.h"
 #include "meshwright/spmd/rewrite_nodes.h"
@@ -107,9 +104,7 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
       map[src.parameters()[p]] = body->Import(operand(p));
     }
   }
-  const Value next =
-      layout.reverse ? ops::Maximum(ops::Add(index, -1.0), 0.0)
-                     : ops::Minimum(ops::Add(index, 1.0), static_cast<double>(layout.length - 1));
+  const Value next = NeighborIndex(index, layout.reverse ? -1 : 1, layout.length);
   std::vector<Value> ahead;
   for (const Gather& gather : gathers) {
     const Value stacked = body->Import(operands[layout.num_carry + gather.x]);

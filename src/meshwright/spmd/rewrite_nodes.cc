@@ -5,6 +5,9 @@
 #include <utility>
 
 #include "meshwright/graph/clone.h"
+#include "meshwright/ops/add.h"
+#include "meshwright/ops/max.h"
+#include "meshwright/ops/min.h"
 #include "meshwright/ops/reshape.h"
 #include "meshwright/ops/scan.h"
 
@@ -72,20 +75,19 @@ void CopyNodes(Graph& dst, const Graph& src, ValueMap<Value>& map, const Rewrite
 
 std::unique_ptr<Graph> RewriteNodes(const Graph& local, const RewriteNode& rewrite) {
   auto dst = std::make_unique<Graph>();
+  const std::vector<Value> parameters = graph::AddParametersLike(*dst, local);
   ValueMap<Value> map;
-  for (size_t i = 0; i < local.parameters().size(); ++i) {
-    const Value old = local.parameters()[i];
-    map[old] = dst->AddParameter(old.type(), local.parameter_infos()[i].name);
-  }
+  for (size_t i = 0; i < parameters.size(); ++i) map[local.parameters()[i]] = parameters[i];
   CopyNodes(*dst, local, map, rewrite);
   std::vector<Value> outputs;
   for (const Value& v : local.outputs()) outputs.push_back(map.at(v));
-  dst->SetOutputs(std::move(outputs), local.output_names());
-  for (size_t i = 0; i < local.parameters().size(); ++i) {
-    const int output = local.parameter_infos()[i].donated_to_output;
-    if (output >= 0) dst->Donate(static_cast<int>(i), output);
-  }
+  graph::SetOutputsLike(*dst, local, std::move(outputs));
   return dst;
+}
+
+Value NeighborIndex(Value index, int64_t step, int64_t length) {
+  const Value moved = ops::Add(index, static_cast<double>(step));
+  return step < 0 ? ops::Maximum(moved, 0.0) : ops::Minimum(moved, static_cast<double>(length - 1));
 }
 
 Value DropLeadingDim(Value row) {
