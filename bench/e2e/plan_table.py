@@ -29,6 +29,9 @@ LAYOUTS = {
     "data=8, summed in each micro-batch": ["--mesh", "data=8",
                                            "reduce_gradients=data=micro_batch"],
     "data=8, summed layer by layer": ["--mesh", "data=8", "reduce_gradients=data=layer"],
+    "data=8, one micro-batch in one program, summed layer by layer": [
+        "--mesh", "data=8", "reduce_gradients=data=layer", "--entry", "train_step",
+        "gradient_accumulation_steps=1"],
     "data=8, Zero-1": ["--mesh", "data=8", "shard_optimizer_over_data=true"],
     "fsdp=8": FSDP,
     "fsdp=8, once an update": FSDP + ONCE_AN_UPDATE,
@@ -62,7 +65,8 @@ def figures(of):
     if not all("device_bytes" in kernel for kernel in kernels.values()):
         return None
     ms = {name.removesuffix("_kernel"): kernel["modelled_ms"] for name, kernel in kernels.items()}
-    single = [kernels["first_kernel"], kernels["update_kernel"]]
+    single = [kernels[name] for name in ("first_kernel", "update_kernel", "train_step_kernel")
+              if name in kernels]
     return {"ms": ms, "step_ms": of["modelled_ms_per_step"],
             "single_ms": sum(k["modelled_ms"] for k in single),
             "timeline_ms": of["timeline_ms_per_step"],

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "meshwright/base/status_macros.h"
 #include "meshwright/compile/lower.h"
 #include "meshwright/spmd/delay_reductions.h"
 #include "meshwright/spmd/partition.h"
@@ -40,6 +41,7 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
                                      const std::function<Boundary(graph::Graph&)>& build,
                                      const PartitionOptions& partition,
                                      std::set<std::string>* notes, const ops::Target& target) {
+  MW_ASSIGN_OR_RETURN(CompilerFlags flags, ParseCompilerFlags(target.compiler_flags));
   try {
     const auto owned = std::make_shared<graph::Graph>();
     graph::Graph& graph = *owned;
@@ -50,6 +52,7 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     boundary.weights.resize(graph.parameters().size());
     Program program;
     program.name = name;
+    program.compiler_flags = std::move(flags);
     program.mesh = partition.mesh;
     spmd::PropagateOptions options;
     options.mesh = partition.mesh;
@@ -63,6 +66,7 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     options.notes = notes;
     if (partition.mesh.empty()) {
       program.stablehlo = LowerToStableHlo(graph, name, 1, target, partition.locations, native);
+      program.compiler_flags.merge(FlagsFor(graph, target));
       program.graph = owned;
       SetInterface(program, graph);
     } else if (partition.automatic) {
@@ -91,6 +95,7 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       const graph::Graph& local = *partitioned.local.graph;
       program.has_coordinates = partitioned.local.has_coordinates;
       program.census = spmd::TakeCensus(local);
+      program.compiler_flags.merge(FlagsFor(local, target));
       program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices(), target,
                                            partition.locations, native);
       SetInterface(program, *partitioned.placed);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "meshwright/compile/compiler_flags.h"
 #include "meshwright/core/mesh.h"
 #include "meshwright/core/tensor_type.h"
 #include "meshwright/graph/graph.h"
@@ -50,6 +51,9 @@ struct Program {
   std::vector<ProgramOutput> outputs;
   // Unknown, and so empty, with `automatic`: XLA places the collectives.
   spmd::Census census;
+  // What the compiler is told: the target's flags, and FlagsFor it where those do not name them.
+  // With `automatic` the target's alone.
+  CompilerFlags compiler_flags;
 
   // The shardings for people: the text of `placed`, with `automatic` a line for each input
   // and output, on one device nothing.
@@ -86,7 +90,7 @@ struct Boundary {
 // Builds a graph with `build`, verifies, partitions and lowers it for `target`. The one
 // place where GraphErrors are caught. `notes`, when not null, takes what was kept whole.
 //
-// Errors: the GraphError's code and message.
+// Errors: the GraphError's code and message; those of ParseCompilerFlags.
 absl::StatusOr<Program> BuildProgram(const std::string& name,
                                      const std::function<Boundary(graph::Graph&)>& build,
                                      const PartitionOptions& partition,

@@ -156,6 +156,8 @@ struct Target {
   // Whether kernels tell the compiler's scheduler what they cost. Without, it takes each
   // for one cycle, as it does kernels of engines that declare nothing.
   bool declare_kernel_costs = true;
+  // "NAME=VALUE NAME=VALUE": what its compiler is told for every program.
+  std::string compiler_flags = {};
 };
 
 // What a lowering is given: SSA names of the operands and a writer.

@@ -32,16 +32,6 @@ class GpuPlanTest : public CompilerTest {
     model_ = train::TinyModel("tiny-qwen3", [](models::ModelConfig& c) { c.vocab_size = 128; });
   }
 
-  // A whole step in one program, every collective as it is written, none made one with others.
-  static PlanOptions NotCombined() {
-    PlanOptions options;
-    options.entry = EntryPoint::kTrainStep;
-    for (const char* kind : {"all_reduce", "all_gather", "reduce_scatter"}) {
-      options.compiler_flags[fmt::format("xla_gpu_{}_combine_threshold_bytes", kind)] = "0";
-    }
-    return options;
-  }
-
   absl::StatusOr<StepPlan> Plan(const std::string& topology, std::vector<std::string> settings,
                                 const PlanOptions& options = {}) {
     for (const char* setting : {"batch_size=8", "max_target_length=32"}) {
@@ -71,8 +61,16 @@ class GpuPlanTest : public CompilerTest {
   }
 
   // The compiled program holds what the census says, and no other collective.
-  void ExpectCensus(const std::vector<std::string>& settings) {
-    const auto plan = Plan("h200:8", settings, NotCombined());
+  void ExpectCensus(std::vector<std::string> settings) {
+    // A whole step in one program, every collective as it is written, none made one with others.
+    PlanOptions options;
+    options.entry = EntryPoint::kTrainStep;
+    std::string flags = "compiler_flags=";
+    for (const char* kind : {"all_reduce", "all_gather", "reduce_scatter"}) {
+      flags += fmt::format("xla_gpu_{}_combine_threshold_bytes=0 ", kind);
+    }
+    settings.push_back(std::move(flags));
+    const auto plan = Plan("h200:8", settings, options);
     ASSERT_TRUE(plan.ok()) << plan.status();
     for (const PlannedKernel& kernel : plan->kernels) {
       ASSERT_TRUE(kernel.compiled.collectives.has_value()) << kernel.name;

@@ -317,7 +317,7 @@ absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::Train
         request.name = built[i].program.name;
         request.stablehlo = built[i].program.stablehlo;
         request.num_partitions = mesh.num_devices();
-        request.compiler_flags = options.compiler_flags;
+        request.compiler_flags = built[i].program.compiler_flags;
         compiled[i] = compiler.Compile(request);
       }));
     }

@@ -87,7 +87,6 @@ enum class EntryPoint {
 };
 
 struct PlanOptions {
-  std::map<std::string, std::string> compiler_flags;
   EntryPoint entry = EntryPoint::kCalls;
   // See ops::Target.
   bool declare_kernel_costs = true;

@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<PolicySampler>> PolicySampler::Create(
   options.max_length = max_length;
   options.num_devices = static_cast<int>(config.engine.mesh.partition.mesh.num_devices());
   options.max_rows = config.policy.sampling_rows;
+  options.compiler_flags = config.engine.target.compiler_flags;
   MW_ASSIGN_OR_RETURN(policy->sampler_,
                       train::Sampler::Create(std::move(client), cache, model, options));
   return policy;

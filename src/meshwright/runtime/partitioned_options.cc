@@ -2,7 +2,8 @@
 
 namespace mw::runtime {
 
-CompileOptions PartitionedOptions(const Mesh& mesh, const Client& client) {
+CompileOptions PartitionedOptions(const Mesh& mesh, const Client& client,
+                                  const std::map<std::string, std::string>& flags) {
   CompileOptions options;
   options.num_partitions = mesh.num_devices();
   // Annotations or none: XLA's other partitioner warns at each compilation that it is to go.
@@ -10,6 +11,7 @@ CompileOptions PartitionedOptions(const Mesh& mesh, const Client& client) {
   for (int64_t d = 0; d < mesh.num_devices(); ++d) {
     options.device_ids.push_back(client.devices()[static_cast<size_t>(d)].id());
   }
+  for (const auto& [name, value] : flags) options.env_option_overrides[name] = value;
   return options;
 }
 

@@ -187,6 +187,23 @@ TEST(DelayReductionsTest, FindsLoopsInLoops) {
   EXPECT_EQ(late->parameter_infos()[0].donated_to_output, 0);
 }
 
+// A sum of what is outside of loops, from so many bytes on.
+TEST(DelayReductionsTest, SumsWhatIsLargeInParts) {
+  graph::Graph graph;
+  const Value large = graph.AddParameter(TensorType(DType::kF32, {8, 16}), "large");
+  const Value small = graph.AddParameter(TensorType(DType::kF32, {4, 16}), "small");
+  const Value odd = graph.AddParameter(TensorType(DType::kF32, {9, 16}), "odd");
+  graph.SetOutputs({ops::AllReduce(large, kAll), ops::AllReduce(small, kAll),
+                    ops::AllReduce(odd, kAll), ops::AllReduce(large, kAll, "max")});
+  const std::unique_ptr<Graph> parts = DelayReductions(graph, {"data"}, large.type().num_bytes());
+  parts->Verify();
+  ExpectSame(graph, *parts);
+  EXPECT_EQ(Count(*parts, "all_reduce", 1), 3);
+  EXPECT_EQ(Count(*parts, "reduce_scatter", 1), 1);
+  EXPECT_EQ(Count(*parts, "all_gather", 1), 1);
+  EXPECT_EQ(TakeCensus(*DelayReductions(graph, {"tensor"}, 1)), TakeCensus(graph));
+}
+
 // A reduction that something else reads as well, and one of another kind, stay where they are.
 TEST(DelayReductionsTest, LeavesWhatTheIterationNeeds) {
   for (const auto& of : std::vector<std::function<Value(Value)>>{

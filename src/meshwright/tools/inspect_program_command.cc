@@ -82,7 +82,7 @@ absl::StatusOr<runtime::CompiledMemoryStats> MemoryOf(const compile::Program& pr
                                                       const CommandContext& context) {
   MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
   const runtime::CompileOptions options =
-      runtime::PartitionedOptions(program.mesh, *session.client);
+      runtime::PartitionedOptions(program.mesh, *session.client, program.compiler_flags);
   MW_ASSIGN_OR_RETURN(const runtime::LoadedExecutable executable,
                       session.cache != nullptr
                           ? session.cache->Compile(*session.client, program.stablehlo, options)

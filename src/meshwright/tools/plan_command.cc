@@ -47,21 +47,6 @@ absl::StatusOr<plan::EntryPoint> ParseEntryPoint(const std::string& name) {
                   NearestNote(name, {"calls", "batched", "train_step"})));
 }
 
-// "xla_tpu_scoped_vmem_limit_kib=65536".
-absl::StatusOr<std::map<std::string, std::string>> ParseFlags(
-    const std::vector<std::string>& flags) {
-  std::map<std::string, std::string> parsed;
-  for (const std::string& flag : flags) {
-    const size_t equals = flag.find('=');
-    if (equals == 0 || equals == std::string::npos) {
-      return absl::InvalidArgumentError(
-          fmt::format("--compiler-flag '{}' is not of the form name=value", Excerpt(flag)));
-    }
-    parsed[flag.substr(0, equals)] = flag.substr(equals + 1);
-  }
-  return parsed;
-}
-
 // What `--json` printed into a file.
 absl::StatusOr<nlohmann::ordered_json> ReadPlan(const std::string& path) {
   MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(path));
@@ -83,10 +68,6 @@ class PlanCommand : public Command {
         ->option_text("KIND:SIZE");
     app.add_option("--hbm-gib", hbm_gib_, "memory of a device, where it is not the known one")
         ->option_text("X");
-    app.add_option("--compiler-flag", compiler_flags_,
-                   "a flag of the target's compiler; repeatable")
-        ->option_text("NAME=VALUE")
-        ->allow_extra_args(false);  // settings follow
     app.add_option("--entry", entry_,
                    "calls (first, accum, update), batched (all micro-batches in one program) or "
                    "train_step")
@@ -114,7 +95,6 @@ class PlanCommand : public Command {
     }
     plan::PlanOptions options;
     MW_ASSIGN_OR_RETURN(options.entry, ParseEntryPoint(entry_));
-    MW_ASSIGN_OR_RETURN(options.compiler_flags, ParseFlags(compiler_flags_));
     MW_ASSIGN_OR_RETURN(options.declare_kernel_costs, ParseKernelCosts(kernel_costs_));
     if (hbm_gib_.has_value() && !(*hbm_gib_ > 0 && *hbm_gib_ <= 1 << 20)) {
       return absl::InvalidArgumentError(
@@ -246,7 +226,6 @@ class PlanCommand : public Command {
   ModelFlags model_;
   std::string topology_;
   std::optional<double> hbm_gib_;
-  std::vector<std::string> compiler_flags_;
   std::string entry_ = "calls";
   bool suggest_ = false;
   bool search_ = false;

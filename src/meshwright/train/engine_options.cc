@@ -9,6 +9,7 @@
 #include "meshwright/base/check.h"
 #include "meshwright/base/float32.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/compile/compiler_flags.h"
 #include "meshwright/train/metrics.h"
 
 namespace mw::train {
@@ -96,6 +97,7 @@ absl::Status EngineOptions::Validate() const {
     return absl::InvalidArgumentError(fmt::format(
         "device_peak_tflops {} must be positive, or 0 for not known", device_peak_tflops));
   }
+  MW_RETURN_IF_ERROR(compile::ParseCompilerFlags(target.compiler_flags).status());
   if (max_inflight_computations < 1) {
     return absl::InvalidArgumentError(
         fmt::format("max_inflight_computations {} must be at least 1", max_inflight_computations));

@@ -17,7 +17,8 @@ absl::StatusOr<NewProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> p
   const int64_t start = WallNanoseconds();
   double thread_cpu_s = 0;
   runtime::CacheResult cached;
-  const runtime::CompileOptions compile = runtime::PartitionedOptions(mesh_, *client_);
+  const runtime::CompileOptions compile =
+      runtime::PartitionedOptions(mesh_, *client_, program->compiler_flags);
   absl::StatusOr<runtime::LoadedExecutable> executable = [&] {
     CpuTimer timer(&thread_cpu_s);
     return cache_ != nullptr ? cache_->Compile(*client_, program->stablehlo, compile, &cached)

@@ -281,6 +281,16 @@ TEST_F(EngineTest, WeightsAreUpdatedInPlaceAndNothingIsCompiledTwice) {
   EXPECT_EQ(engine->compile_stats().num_recompilations, 1);
 }
 
+TEST_F(EngineTest, TheCompilerIsToldItsFlags) {
+  EngineOptions options = TestOptions();
+  options.target.compiler_flags = "xla_cpu_enable_fast_math=false";
+  Ok(Make(options)->Compile(Rows(counts_, 0, 1)));
+  options.target.compiler_flags = "xla_no_such_flag=1";
+  EXPECT_THAT(Make(options)->Compile(Rows(counts_, 0, 1)).message(), HasSubstr("xla_no_such_flag"));
+  options.target.compiler_flags = "xla_no_such_flag";
+  EXPECT_THAT(options.Validate().message(), ::testing::HasSubstr("is not NAME=VALUE"));
+}
+
 TEST_F(EngineTest, SgdFollowsTheGradientReadOut) {
   EngineOptions options = TestOptions();
   options.optimizer.opt_type = "sgd";

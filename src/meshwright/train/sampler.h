@@ -34,6 +34,8 @@ struct SamplerOptions {
   // Tokens per call of the decode program. More spare calls, but finished rows wait for
   // the others and text arrives in lumps.
   int64_t steps_per_call = 1;
+  // See ops::Target.
+  std::string compiler_flags = {};
 
   // Errors: InvalidArgument naming the option.
   absl::Status Validate() const;

@@ -43,6 +43,7 @@ std::string Name(const GenerationShape& shape) {
 
 absl::Status SamplingPrograms::Init() {
   target_.kernels = options_.model.kernels;
+  target_.compiler_flags = options_.compiler_flags;
   return SetDevices(*client_, &target_);
 }
 
@@ -62,6 +63,9 @@ absl::StatusOr<runtime::LoadedExecutable*> SamplingPrograms::Get(const Generatio
   MW_ASSIGN_OR_RETURN(const compile::Program program, Build(shape));
   runtime::CompileOptions options;
   options.portable = options_.num_devices > 1;
+  for (const auto& [name, value] : program.compiler_flags) {
+    options.env_option_overrides[name] = value;
+  }
   MW_ASSIGN_OR_RETURN(runtime::LoadedExecutable executable,
                       cache_ != nullptr ? cache_->Compile(*client_, program.stablehlo, options)
                                         : client_->Compile(program.stablehlo, options));

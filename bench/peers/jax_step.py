@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""A training step of the Llama shape in plain JAX: the peer of bench/e2e/sft_vs_jax.py.
+"""A training step of the Llama or Qwen3 shape in plain JAX: a peer of bench/e2e/peers.py.
 
     pip install jax==0.10.2
-    python bench/e2e/jax_step.py --preset smollm2-135m --rows 4 --length 512 --steps 5
+    python bench/peers/jax_step.py --preset smollm2-135m --rows 4 --length 512 --steps 5
 
 Written as somebody who knows JAX would: one jitted function from (weights, moments,
-batch) to (loss, weights, moments), its state donated, float32, `lax.scan` over stacked
-layers, `jax.nn.dot_product_attention`, AdamW with decoupled decay and clipping by the
-global norm, as in `meshwright sft`'s defaults. Weights are random.
+batch) to (loss, weights, moments), its state donated, `lax.scan` over stacked
+layers and over micro-batches, `jax.nn.dot_product_attention`, AdamW with decoupled decay and clipping by the
+global norm, as in `meshwright sft`'s defaults. Weights are random and float32; --dtype bf16
+computes layers and logits in bfloat16 with them.
 
 Prints {start_seconds, start_cpu_seconds} when weights and moments are there and the
 step is compiled, just before its first call; then one JSON object a step, when its loss
@@ -19,44 +20,18 @@ start of the process, imports included; CPU seconds are those of all its threads
 import argparse
 import functools
 import json
-import os
-import pathlib
-import re
 import resource
 import time
 
-PRESETS = pathlib.Path(__file__).resolve().parents[2] / "configs/models"
-
-
-def process_age_seconds():
-    """Seconds since this process started, imports included."""
-    fields = pathlib.Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()
-    uptime = float(pathlib.Path("/proc/uptime").read_text().split()[0])
-    return uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds():
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-def read_preset(name):
-    """The flat numbers of configs/models/NAME.yaml and its rope theta."""
-    text = (PRESETS / f"{name}.yaml").read_text()
-    if "family: llama" not in text:
-        raise SystemExit(f"error: preset {name} is not of the llama family")
-    if re.search(r"rope:.*type:", text):
-        raise SystemExit(f"error: preset {name} has scaled rotary positions; choose one without")
-    fields = dict(re.findall(r"^(\w+): *([^#{\n]+?) *$", text, re.M))
-    fields["theta"] = re.search(r"theta: *([0-9.e+]+)", text)[1]
-    return fields
-
+from preset import cpu_seconds, process_age_seconds, read_preset
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", default="smollm2-135m")
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches of a step")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of the computation")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--compilation-cache", help="folder of JAX's persistent compilation cache")
     options = parser.parse_args()
@@ -71,7 +46,9 @@ def main():
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-    preset = read_preset(options.preset)
+    preset = read_preset(options.preset, ("llama", "qwen3"))
+    has_qk_norm = preset["family"] == "qwen3"
+    dtype = jnp.bfloat16 if options.dtype == "bf16" else jnp.float32
     layers, width, heads, kv_heads, head_dim, mlp, vocab = (
         int(preset[key]) for key in ("num_layers", "hidden_size", "num_heads", "num_kv_heads",
                                      "head_dim", "mlp_size", "vocab_size"))
@@ -100,34 +77,43 @@ def main():
                 "down": normal(layers, mlp, width),
             },
         }
+        if has_qk_norm:
+            params["layers"] |= {"q_norm": jnp.ones((layers, head_dim)),
+                                 "k_norm": jnp.ones((layers, head_dim))}
         if not tied:
             params["head"] = normal(vocab, width)
         return params
 
     def rms_norm(x, scale):
-        return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + eps) * scale
+        x = x.astype(jnp.float32)
+        return (x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + eps) * scale).astype(dtype)
 
     frequencies = theta ** (-np.arange(0, head_dim, 2, dtype=np.float32) / head_dim)
     angles = np.arange(length, dtype=np.float32)[:, None] * frequencies
     cos, sin = np.cos(angles)[:, None, :], np.sin(angles)[:, None, :]
 
     def rotate(x_BTNH):
-        a, b = jnp.split(x_BTNH, 2, axis=-1)
-        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+        a, b = jnp.split(x_BTNH.astype(jnp.float32), 2, axis=-1)
+        return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(dtype)
 
-    def layer(x, p):
+    def layer(x, stored):
+        p = {k: w if "norm" in k else w.astype(dtype) for k, w in stored.items()}
         h = rms_norm(x, p["norm1"])
         q = (h @ p["q"]).reshape(rows, length, heads, head_dim)
         k = (h @ p["k"]).reshape(rows, length, kv_heads, head_dim)
         v = (h @ p["v"]).reshape(rows, length, kv_heads, head_dim)
+        if has_qk_norm:
+            q, k = rms_norm(q, p["q_norm"]), rms_norm(k, p["k_norm"])
         out = jax.nn.dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
         x = x + out.reshape(rows, length, heads * head_dim) @ p["o"]
         h = rms_norm(x, p["norm2"])
         return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"], None
 
     def loss_of(params, tokens, targets):
-        x, _ = jax.lax.scan(layer, params["embed"][tokens], params["layers"])
-        logits = rms_norm(x, params["norm"]) @ params["embed" if tied else "head"].T
+        x, _ = jax.lax.scan(layer, params["embed"][tokens].astype(dtype), params["layers"])
+        head = params["embed" if tied else "head"].astype(dtype)
+        logits = jnp.matmul(rms_norm(x, params["norm"]), head.T,
+                            preferred_element_type=jnp.float32)
         picked = jnp.take_along_axis(logits, targets[..., None], -1)[..., 0]
         return jnp.mean(jax.nn.logsumexp(logits, -1) - picked)
 
@@ -135,7 +121,15 @@ def main():
 
     @functools.partial(jax.jit, donate_argnums=(0, 1, 2, 3))
     def step(params, m, v, count, tokens, targets):
-        loss, grads = jax.value_and_grad(loss_of)(params, tokens, targets)
+        def micro_batch(sums, batch):
+            return jax.tree.map(jnp.add, sums, jax.value_and_grad(loss_of)(params, *batch)), None
+
+        if options.accumulate == 1:
+            loss, grads = jax.value_and_grad(loss_of)(params, tokens[0], targets[0])
+        else:
+            zeros = (jnp.float32(0), jax.tree.map(jnp.zeros_like, params))
+            sums, _ = jax.lax.scan(micro_batch, zeros, (tokens, targets))
+            loss, grads = jax.tree.map(lambda x: x / options.accumulate, sums)
         norm = jnp.sqrt(sum(jnp.sum(g * g) for g in jax.tree.leaves(grads)))
         grads = jax.tree.map(lambda g: g * jnp.minimum(1.0, clip / norm), grads)
         count = count + 1
@@ -155,8 +149,9 @@ def main():
     generator = np.random.default_rng(0)
 
     def batch():
-        ids = generator.integers(0, vocab, (rows, length + 1), dtype=np.int32)
-        return jnp.asarray(ids[:, :-1]), jnp.asarray(ids[:, 1:])
+        shape = (options.accumulate, rows, length + 1)
+        ids = generator.integers(0, vocab, shape, dtype=np.int32)
+        return jnp.asarray(ids[..., :-1]), jnp.asarray(ids[..., 1:])
 
     start = time.perf_counter()
     compiled = step.lower(params, m, v, count, *batch()).compile()

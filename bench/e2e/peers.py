@@ -1,29 +1,30 @@
 #!/usr/bin/env python3
-"""Times fine-tuning steps of Meshwright and of plain JAX in turns.
+"""Times fine-tuning steps of Meshwright and of its peers in turns.
 
-    ./dev bench sft_vs_jax [--rounds 4] [--steps 3] [--start-rounds 6] [--only jax]
+    ./dev bench peers [--dtype bf16] [--preset qwen3-0.6b --rows 1 --length 1024] [--accumulate 4]
+        [--rounds 4] [--steps 3] [--start-rounds 6] [--engines meshwright,jax,torch,torch-compile]
 
-Both train the same architecture with random weights on the same number of full rows,
-float32, AdamW. A round is one process of each, in an order that alternates, so that
-other work on the machine falls on both. Both are measured from outside and alike: a
-step is the time from the first line of output to the last one, over the steps between,
-in wall-clock seconds and in CPU seconds of the process (all threads). The first step of
-a process is a warm-up.
+All train the same architecture with random weights on the same number of full rows: float32
+weights, AdamW. Peers are plain JAX (bench/peers/jax_step.py) and PyTorch with transformers
+(bench/peers/torch_step.py), eager and compiled. A round is one process of each, in an order that
+turns, so that other work on the machine falls on all. All are measured from outside and alike: a
+step is the time from the first line of output to the last one, over the steps between, in
+wall-clock seconds and in CPU seconds of the process (all threads). The first step of a process is
+a warm-up.
 
-A start is the time from the start of a process to the call of its first step: weights
-and optimizer state are in memory, the programs are compiled. Each process reports its
-own; it is then killed. A round of starts is one of each with an empty cache of compiled
-programs and one of each with a filled one.
+A start is the time from the start of a process to the call of its first step: weights are in
+memory, and programs that are compiled ahead are compiled. Each process reports its own; it is then
+killed. A round of starts is one of each with an empty cache of compiled programs and one of each
+with a filled one. PyTorch compiles in its first step: see its first step instead.
 
-Result: per engine the median step; for the ratio meshwright / jax the median over the
-rounds and a 95 % bootstrap interval; peak resident memory; from process start to the
-first finished step with an empty and with a filled cache of compiled programs; the starts,
-with the median ratio. JSON and a Markdown table in --out. CPU seconds are the number to trust on a machine that others
-use too; wall-clock seconds need a quiet one, and the table says how loaded it was.
+Result: per engine the median step; the median over the rounds of the ratio of ours to a peer's,
+with a 95 % bootstrap interval of four rounds or more; peak resident memory; from process start to
+the first finished step with an empty and with a filled cache of compiled programs; the starts. JSON
+and a Markdown table in --out. CPU seconds are the number to trust on a machine that others use too;
+wall-clock seconds need a quiet one, and the table says how loaded it was.
 
-JAX is installed once, pinned, in a virtual environment below the cache folder
-($MW_CACHE_DIR, else $XDG_CACHE_HOME/meshwright, else ~/.cache/meshwright). Python 3.11,
-standard library only.
+Peers are installed once, pinned, in virtual environments below the cache folder ($MW_CACHE_DIR,
+else $XDG_CACHE_HOME/meshwright, else ~/.cache/meshwright). Python 3.11, standard library only.
 """
 
 import argparse
@@ -43,7 +44,8 @@ import time
 from peer_python import python_with
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-JAX_VERSION = "0.10.2"
+PACKAGES = {"jax": ["jax==0.10.2", "jaxlib==0.10.2"], "torch": ["torch==2.15.0", "transformers==5.24.0"]}
+ENGINES = ["meshwright", "jax", "torch", "torch-compile"]
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -135,22 +137,31 @@ def run_start(command, environment):
 
 
 class Engine:
-    """How to start one of the two; `cache` is its folder of compiled programs."""
+    """How to start one of them; `cache` is its folder of compiled programs."""
 
     def __init__(self, name, options, folder):
         self.name, self.options, self.folder = name, options, folder
-        jax = [f"jax=={JAX_VERSION}", f"jaxlib=={JAX_VERSION}"]
-        self.python = python_with(jax) if name == "jax" else None
+        kind = name.split("-")[0]
+        self.python = None
+        if kind != "meshwright":
+            given = {"jax": options.jax_python, "torch": options.torch_python}[kind]
+            self.python = given or python_with(PACKAGES[kind])
         self.data = folder / "rows.jsonl"
         self.count = 0
 
     def command(self, num_steps, cache):
         o = self.options
-        environment = dict(os.environ)
+        # It slows numpy where somebody has set it.
+        environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
+        shape = ["--preset", o.preset, "--rows", o.rows, "--length", o.length, "--accumulate",
+                 o.accumulate, "--dtype", o.dtype, "--steps", num_steps]
         if self.name == "jax":
-            command = [self.python, ROOT / "bench/e2e/jax_step.py", "--preset", o.preset, "--rows",
-                       str(o.rows), "--length", str(o.length), "--steps", str(num_steps),
+            command = [self.python, ROOT / "bench/peers/jax_step.py", *shape,
                        "--compilation-cache", cache]
+        elif self.python:
+            environment["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
+            command = [self.python, ROOT / "bench/peers/torch_step.py", *shape]
+            command += ["--compile"] if self.name == "torch-compile" else []
         else:
             environment["MW_CACHE_DIR"] = str(cache)
             environment.setdefault("MW_PLUGIN_PATH", str(ROOT / ".deps"))
@@ -159,6 +170,7 @@ class Engine:
             command = [o.meshwright, "sft", "--model", f"random:{o.preset}", "--data", self.data,
                        "--out", out, "--json", f"steps={num_steps}",
                        f"batch_size={o.rows}", f"max_target_length={o.length}",
+                       f"gradient_accumulation_steps={o.accumulate}", f"dtype={o.dtype}",
                        "learning_rate=1e-4", "lr_schedule=constant", "enable_checkpointing=false",
                        "tensorboard=false", *o.settings]
         return [str(word) for word in command], environment
@@ -170,6 +182,12 @@ class Engine:
         return run_start(*self.command(1, cache))
 
 
+def turned(names, i):
+    """The order of round i: each is once at each place, and forwards and backwards in turn."""
+    order = names[i % len(names):] + names[:i % len(names)]
+    return order if i % 2 == 0 else order[::-1]
+
+
 def measure_starts(runners, caches, num_rounds, folder):
     """{"cold": […], "warm": […]}: for each round {engine: {start_s, start_cpu_s}}."""
     starts = {"cold": [], "warm": []}
@@ -177,13 +195,13 @@ def measure_starts(runners, caches, num_rounds, folder):
     for i in range(num_rounds):
         for kind, rounds in starts.items():
             found = {}
-            for name in names if i % 2 == 0 else names[::-1]:
+            for name in turned(names, i):
                 cache = caches[name]
                 if kind == "cold":
                     cache = folder / f"cold-{i}-{name}"
                 found[name] = runners[name].start(cache)
                 if kind == "cold":
-                    shutil.rmtree(cache)
+                    shutil.rmtree(cache, ignore_errors=True)
             rounds.append(found)
             print(f"{kind} start {i + 1}: " + ", ".join(
                 f"{name} {run['start_s']:.2f} s, {run['start_cpu_s']:.2f} CPU s"
@@ -220,89 +238,87 @@ def summarize(rounds, engines):
             "warm_first_s": statistics.median(run["first_s"] for run in runs),
             "warm_first_cpu_s": statistics.median(run["first_cpu_s"] for run in runs),
         }
-    if len(engines) == 2:
-        summary["ratio"] = {}
+    for name in engines:
+        if name == "meshwright" or "meshwright" not in engines:
+            continue
         for key in ("step_s", "step_cpu_s"):
-            ratios = [r["meshwright"][key] / r["jax"][key] for r in rounds]
+            ratios = [r["meshwright"][key] / r[name][key] for r in rounds]
             low, high = bootstrap_interval(ratios, rng)
-            summary["ratio"][key] = {"median": statistics.median(ratios), "low": low, "high": high,
-                                     "rounds": ratios}
+            summary[name][f"{key}_ratio"] = {"median": statistics.median(ratios), "low": low,
+                                             "high": high, "rounds": ratios}
     return summary
-
-
-def start_rows(result):
-    """Lines of the table for the starts."""
-    lines, rng = [], random.Random(1)
-    for kind, rounds in result["starts"].items():
-        for key, what in (("start_s", "s"), ("start_cpu_s", "CPU seconds")):
-            if not rounds:
-                continue
-            cells = [f"{statistics.median(r[e][key] for r in rounds):.2f}"
-                     for e in result["engines"]]
-            if len(cells) == 2:
-                ratios = [r["meshwright"][key] / r["jax"][key] for r in rounds]
-                low, high = bootstrap_interval(ratios, rng)
-                cells.append(f"{statistics.median(ratios):.3f}"
-                             + (f" ({low:.3f} to {high:.3f})" if len(rounds) >= 4 else ""))
-            label = (f"start, {kind} cache, s" if what == "s" else "the same, CPU seconds")
-            lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return lines
 
 
 def markdown(result):
     summary, cold, engines = result["summary"], result["cold"], result["engines"]
-    rows = [
-        ("CPU seconds a step", lambda e: summary[e]["step_cpu_s"], "{:.2f}", "step_cpu_s"),
-        ("seconds a step", lambda e: summary[e]["step_s"], "{:.2f}", "step_s"),
-        ("peak resident memory, GB", lambda e: summary[e]["peak_rss_bytes"] / 1e9, "{:.2f}", None),
-        ("start to the end of the first step, cold cache, s", lambda e: cold[e]["first_s"], "{:.1f}", None),
-        ("the same, CPU seconds", lambda e: cold[e]["first_cpu_s"], "{:.1f}", None),
-        ("start to the end of the first step, warm cache, s", lambda e: summary[e]["warm_first_s"], "{:.1f}", None),
-        ("the same, CPU seconds", lambda e: summary[e]["warm_first_cpu_s"], "{:.1f}", None),
-    ]
-    both = len(engines) == 2
-    lines = ["| | " + " | ".join(engines) + (" | ratio |" if both else " |"),
-             "|---|" + "---:|" * (len(engines) + both)]
-    for label, value, form, paired in rows if summary else []:
-        cells = [form.format(value(e)) for e in engines]
-        if both and paired:
-            r = summary["ratio"][paired]
-            # Fewer rounds than this say nothing about their spread.
-            interval = f" ({r['low']:.3f} to {r['high']:.3f})" if result["rounds"] >= 4 else ""
-            cells.append(f"{r['median']:.3f}{interval}")
-        elif both:
-            cells.append(f"{value('meshwright') / value('jax'):.3f}")
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    lines += start_rows(result)
+
+    def ratio(name, key):
+        r = summary[name].get(f"{key}_ratio")
+        if r is None:
+            return ""
+        # Fewer rounds than this say nothing about their spread.
+        interval = f" ({r['low']:.3f} to {r['high']:.3f})" if result["rounds"] >= 4 else ""
+        return f"{r['median']:.3f}{interval}"
+
+    def start(name, kind, key):
+        rounds = result["starts"][kind]
+        return f"{statistics.median(r[name][key] for r in rounds):.2f}" if rounds else ""
+
+    lines = []
+    if summary:
+        lines += ["| | s a step | ours / its | CPU s a step | ours / its | peak resident GB | "
+                  "start to end of first step: cold, s | warm, s |",
+                  "|---|---:|---:|---:|---:|---:|---:|---:|"]
+        for name in engines:
+            run = summary[name]
+            lines.append(
+                f"| {name} | {run['step_s']:.2f} | {ratio(name, 'step_s')} | "
+                f"{run['step_cpu_s']:.2f} | {ratio(name, 'step_cpu_s')} | "
+                f"{run['peak_rss_bytes'] / 1e9:.2f} | {cold[name]['first_s']:.1f} | "
+                f"{run['warm_first_s']:.1f} |")
+    if result["start_rounds"]:
+        lines += ["", "| start | cold cache, s | CPU s | warm cache, s | CPU s |",
+                  "|---|---:|---:|---:|---:|"]
+        for name in engines:
+            lines.append(f"| {name} | " + " | ".join(
+                start(name, kind, key) for kind in ("cold", "warm")
+                for key in ("start_s", "start_cpu_s")) + " |")
     m = result["machine"]
     lines += ["", f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB; {result['rounds']} rounds of "
               f"{result['steps']} steps after a warm-up, {result['start_rounds']} of starts; {result['what']}; load average "
               f"{result['load_before'][0]:.1f} before and {result['load_after'][0]:.1f} after; "
-              f"revision {result['revision']}, jax {JAX_VERSION}."]
+              f"revision {result['revision']}, {', '.join(result['versions'])}."]
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--meshwright", default=ROOT / "build/release/meshwright")
-    parser.add_argument("--preset", default="smollm2-135m", help="of the llama family")
+    parser.add_argument("--preset", default="smollm2-135m", help="of the families llama, qwen3")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of the computation")
+    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches of a step")
     parser.add_argument("--rows", type=int, default=4)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--steps", type=int, default=3, help="measured steps of each process")
     parser.add_argument("--start-rounds", type=int, default=6, help="0: no starts; with --rounds 0: nothing else")
-    parser.add_argument("--only", choices=["jax", "meshwright"])
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--jax-python", help="an interpreter that has jax already")
+    parser.add_argument("--torch-python", help="one that has torch and transformers already")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/bench")
     parser.add_argument("settings", nargs="*", help="key=value for meshwright sft")
     options = parser.parse_args()
     if options.rounds < 0 or options.start_rounds < 0 or options.steps < 1:
         parser.error("--steps must be positive, and the numbers of rounds not negative")
-    engines = [options.only] if options.only else ["meshwright", "jax"]
+    engines = options.engines.split(",")
+    if unknown := set(engines) - set(ENGINES):
+        parser.error(f"no engine {', '.join(unknown)}; there are {', '.join(ENGINES)}")
     if "meshwright" in engines and not pathlib.Path(options.meshwright).exists():
         parser.error(f"{options.meshwright} is missing: run ./dev build")
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="sft_vs_jax."))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="peers."))
     try:
-        write_rows(folder / "rows.jsonl", options.rows * (options.steps + 2), options.length,
+        write_rows(folder / "rows.jsonl", options.rows * options.accumulate * (options.steps + 2),
+                   options.length,
                    vocab_size_of(options.preset))
         runners = {name: Engine(name, options, folder) for name in engines}
         caches = {name: folder / f"cache-{name}" for name in engines}
@@ -314,9 +330,8 @@ def main():
             cold = {name: runners[name].start(caches[name]) for name in engines}
         rounds = []
         for i in range(options.rounds):
-            order = engines if i % 2 == 0 else engines[::-1]
             rounds.append({name: runners[name].run(options.steps + 1, caches[name])
-                           for name in order})
+                           for name in turned(engines, i)})
             print(f"round {i + 1}: " + ", ".join(
                 f"{name} {rounds[-1][name]['step_s']:.2f} s, "
                 f"{rounds[-1][name]['step_cpu_s']:.2f} CPU s"
@@ -327,17 +342,19 @@ def main():
     revision = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT,
                               capture_output=True, text=True).stdout.strip()
     result = {
-        "engines": engines, "machine": machine(), "revision": revision, "jax": JAX_VERSION,
-        "what": f"{options.preset}, {options.rows} rows of {options.length} tokens, float32"
+        "engines": engines, "machine": machine(), "revision": revision,
+        "versions": [p for kind in PACKAGES for p in PACKAGES[kind]
+                     if any(name.split("-")[0] == kind for name in engines)],
+        "what": f"{options.preset}, {options.accumulate} x {options.rows} rows of {options.length} tokens, {options.dtype}"
                 + (", " + " ".join(options.settings) if options.settings else ""),
         "rounds": options.rounds, "steps": options.steps,
         "start_rounds": options.start_rounds, "starts": starts,
         "load_before": load_before, "load_after": os.getloadavg(),
         "cold": cold, "summary": summarize(rounds, engines), "runs": rounds}
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "sft_vs_jax.json").write_text(json.dumps(result, indent=1) + "\n")
+    (options.out / "peers.json").write_text(json.dumps(result, indent=1) + "\n")
     table = markdown(result)
-    (options.out / "sft_vs_jax.md").write_text(table)
+    (options.out / "peers.md").write_text(table)
     print(table, end="")
 
 
