@@ -281,7 +281,7 @@ TEST_F(StepPlanTest, APageHoldsEveryProgramAndNothingFromElsewhere) {
   }
 }
 
-// A second plan compiles nothing, and an entry that cannot be read is compiled again.
+// A second plan compiles nothing.
 TEST_F(StepPlanTest, RemembersWhatWasCompiled) {
   const auto first = Plan("cpu:1", {});
   ASSERT_TRUE(first.ok()) << first.status();
@@ -289,11 +289,62 @@ TEST_F(StepPlanTest, RemembersWhatWasCompiled) {
   EXPECT_EQ(ToJson(*again), ToJson(*first));  // compile_s too
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     EXPECT_EQ(entry.path().extension(), ".json") << "left behind: " << entry.path();
-    std::filesystem::resize_file(entry.path(), 20);
   }
-  const auto anew = Plan("cpu:1", {});
-  ASSERT_TRUE(anew.ok()) << anew.status();
-  EXPECT_EQ(anew->device_peak_bytes(), first->device_peak_bytes());
+  EXPECT_TRUE(notes_.empty());
+}
+
+// Another digit in an entry would be another figure; each is compiled again, which is told once,
+// and kept.
+TEST_F(StepPlanTest, DamagedEntriesAreCompiledAgain) {
+  const auto first = Plan("cpu:1", {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto damage = [&](const auto& how) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string path = entry.path().string();
+      std::string text = *io::ReadFile(path);
+      how(&text);
+      ASSERT_TRUE(io::WriteFile(path, text).ok());
+    }
+  };
+  const auto expect_told = [&](const char* why) {
+    const auto anew = Plan("cpu:1", {});
+    ASSERT_TRUE(anew.ok()) << anew.status();
+    EXPECT_EQ(anew->device_peak_bytes(), first->device_peak_bytes());
+    EXPECT_EQ(anew->flops_per_step, first->flops_per_step);
+    EXPECT_THAT(notes_, ::testing::SizeIs(2));  // of both programs
+    EXPECT_THAT(notes_, ::testing::Each(HasSubstr(why)));
+    EXPECT_THAT(notes_, Contains(HasSubstr("compiling update_kernel again: what is kept of it ")));
+    notes_.clear();
+    EXPECT_EQ(ToJson(*Plan("cpu:1", {})), ToJson(*anew));
+    EXPECT_TRUE(notes_.empty());
+  };
+  damage([](std::string* text) {
+    const size_t digit = text->find("\"temp_bytes\":") + 13;
+    (*text)[digit] = (*text)[digit] == '9' ? '8' : '9';
+  });
+  expect_told("has a wrong checksum");
+  damage([](std::string* text) { text->resize(text->size() / 2); });
+  expect_told("has a wrong checksum");
+  damage([](std::string* text) { text->clear(); });
+  expect_told("has no checksum");
+  // As earlier versions wrote it.
+  damage([](std::string* text) {
+    auto json = nlohmann::ordered_json::parse(*text);
+    json.erase("xxh3_128");
+    *text = json.dump();
+  });
+  expect_told("has no checksum");
+}
+
+// A plan that cannot be kept is one all the same.
+TEST_F(StepPlanTest, AnEntryThatCannotBeWrittenIsTold) {
+  ASSERT_TRUE(Plan("cpu:1", {}).ok());
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    std::filesystem::remove(entry.path());
+    std::filesystem::create_directory(entry.path());
+  }
+  ASSERT_TRUE(Plan("cpu:1", {}).ok());
+  EXPECT_THAT(notes_, Contains(HasSubstr("update_kernel will be compiled again next time: ")));
 }
 
 TEST_F(StepPlanTest, RefusesInASentence) {

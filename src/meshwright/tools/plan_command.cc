@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <optional>
 #include <string>
 #include <thread>
@@ -130,7 +131,10 @@ class PlanCommand : public Command {
     }
     MW_RETURN_IF_ERROR(CheckHtml());
     options.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    MW_ASSIGN_OR_RETURN(const plan::KernelCompiler compiler, plan::KernelCompiler::Create());
+    plan::KernelCompilerOptions compiler_options;
+    compiler_options.note = [&](std::string_view text) { context.Note(text); };
+    MW_ASSIGN_OR_RETURN(const plan::KernelCompiler compiler,
+                        plan::KernelCompiler::Create(compiler_options));
     MW_ASSIGN_OR_RETURN(const plan::Target target,
                         plan::FindTarget(topology_, compiler, hbm_gib_.value_or(0)));
     const std::vector<std::string> presets = models::PresetNames();
