@@ -157,20 +157,20 @@ class PlanCommand : public Command {
     MW_ASSIGN_OR_RETURN(const plan::StepPlan plan,
                         plan::PlanStep(*model.model, config, target, compiler, options));
     const bool too_large = plan.fits().has_value() && !*plan.fits();
-    std::vector<plan::Suggestion> suggestions;
+    plan::Suggestions suggestions;
     if (suggest_ || too_large) {
-      context.Note("compiling what could make it smaller");
-      suggestions = plan::SuggestSmaller(*model.model, config, plan, compiler, options);
+      suggestions = plan::SuggestSmaller(*model.model, config, plan, compiler, options,
+                                         [&](std::string_view text) { context.Note(text); });
     }
     if (!html_.empty()) MW_RETURN_IF_ERROR(WriteHtml(model.origin, plan, suggestions));
     if (context.flags.json) {
       nlohmann::ordered_json json = {{"model", model.origin}};
       json.update(plan::ToJson(plan));
-      if (suggest_ || too_large) json["smaller"] = plan::SuggestionsJson(suggestions);
+      if (suggest_ || too_large) json.update(plan::ToJson(suggestions));
       Print("{}\n", json.dump());
     } else {
       Print("{}", plan::ToText(plan));
-      if (suggest_ || too_large) Print("{}", plan::SuggestionsText(suggestions));
+      if (suggest_ || too_large) Print("{}", plan::ToText(suggestions));
     }
     return absl::OkStatus();
   }
@@ -239,9 +239,9 @@ class PlanCommand : public Command {
   }
 
   absl::Status WriteHtml(const std::string& model, const plan::StepPlan& plan,
-                         const std::vector<plan::Suggestion>& suggestions) const {
+                         const plan::Suggestions& suggestions) const {
     std::vector<plan::NamedPlan> plans = {{"as asked", plan}};
-    for (const plan::Suggestion& s : suggestions)
+    for (const plan::Suggestion& s : suggestions.smaller)
       plans.push_back({plan::ToString(s.change), s.plan});
     return io::WriteFile(html_,
                          plan::ToHtml(fmt::format("{} on {}", model, plan.target.topology), plans));
