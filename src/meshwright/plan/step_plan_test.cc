@@ -13,6 +13,7 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/plan/compiler_for_test.h"
 #include "meshwright/plan/report_html.h"
+#include "meshwright/plan/saved_plan.h"
 #include "meshwright/plan/search.h"
 #include "meshwright/plan/suggest.h"
 #include "meshwright/plan/target.h"
@@ -163,6 +164,20 @@ TEST_F(StepPlanTest, EntryPoints) {
   ASSERT_TRUE(fused.ok()) << fused.status();
   EXPECT_EQ(fused->kernels.size(), 1u);
   EXPECT_EQ(fused->kernels[0].memory.optimizer_state, 2 * WeightBytes(false) + 4);
+}
+
+// What `--json` prints is what `--compare` takes.
+TEST_F(StepPlanTest, ASavedPlanIsRead) {
+  const auto read = [](const StepPlan& plan) {
+    return ParsePlan(ToJson(plan).dump(), "it").status();
+  };
+  for (const char* mode : {"shard_mode=explicit", "shard_mode=auto"}) {
+    auto plan = Plan("cpu:2", {"mesh=data=2", mode});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(read(*plan).ok()) << read(*plan);
+    plan->kernels[0].compiled.does_not_fit = DoesNotFit{7, 5, "Used 7 of 5"};
+    EXPECT_TRUE(read(*plan).ok()) << read(*plan);
+  }
 }
 
 TEST_F(StepPlanTest, SaysWhetherItFits) {

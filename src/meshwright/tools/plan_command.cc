@@ -26,6 +26,7 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/plan/compare.h"
+#include "meshwright/plan/saved_plan.h"
 #include "meshwright/plan/compile_kernel.h"
 #include "meshwright/plan/report_html.h"
 #include "meshwright/plan/search.h"
@@ -46,6 +47,11 @@ absl::StatusOr<plan::EntryPoint> ParseEntryPoint(const std::string& name) {
   return absl::InvalidArgumentError(
       fmt::format("--entry '{}' is unknown{}; there are calls, batched, train_step", Excerpt(name),
                   NearestNote(name, {"calls", "batched", "train_step"})));
+// Flags of the compiler by which a plan is made: set otherwise, it would lack times, collectives
+// and the largest tensors.
+constexpr std::string_view kOwnFlags[] = {"xla_dump_to", "xla_dump_hlo_as_text",
+                                          "xla_dump_latency_hiding_schedule"};
+
 }
 
 // "xla_tpu_scoped_vmem_limit_kib=65536".
@@ -58,7 +64,13 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFlags(
       return absl::InvalidArgumentError(
           fmt::format("--compiler-flag '{}' is not of the form name=value", Excerpt(flag)));
     }
-    parsed[flag.substr(0, equals)] = flag.substr(equals + 1);
+    const std::string name = flag.substr(0, equals);
+    if (std::ranges::find(kOwnFlags, name) != std::end(kOwnFlags)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "--compiler-flag {}: the plan is read from the compiler's dump, and sets it itself",
+          name));
+    }
+    parsed[name] = flag.substr(equals + 1);
   }
   return parsed;
 }
@@ -66,12 +78,7 @@ absl::StatusOr<std::map<std::string, std::string>> ParseFlags(
 // What `--json` printed into a file.
 absl::StatusOr<nlohmann::ordered_json> ReadPlan(const std::string& path) {
   MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(path));
-  auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} is no plan: `meshwright plan --json` prints one", path));
-  }
-  return json;
+  return plan::ParsePlan(text, path);
 }
 
 class PlanCommand : public Command {
@@ -192,7 +199,7 @@ class PlanCommand : public Command {
     }
     MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json a, ReadPlan(compare_.first));
     MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json b, ReadPlan(compare_.second));
-    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json comparison, plan::Compare(a, b));
+    const nlohmann::ordered_json comparison = plan::Compare(a, b);
     if (context.flags.json) {
       Print("{}\n", comparison.dump());
     } else {
