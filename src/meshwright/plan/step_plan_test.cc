@@ -208,21 +208,6 @@ TEST_F(StepPlanTest, SuggestsWhatIsSmaller) {
   }
 }
 
-// A change with a key that is none would be left out without a word.
-TEST_F(StepPlanTest, EverySuggestionIsOfSettings) {
-  ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2"}).ok());
-  config_.data.max_target_length = 1024;
-  bool chunks = false;
-  for (const Change& change :
-       SmallerChanges(config_, /*vocab_size=*/512, *FindTarget("cpu:2", compiler_))) {
-    for (const auto& [key, value] : change) {
-      train::TrainConfig config;
-      EXPECT_TRUE(train::SetConfigValue(config, key, value, "here").ok()) << key;
-      chunks = chunks || key == "head_chunk_tokens";
-    }
-  }
-  EXPECT_TRUE(chunks);
-}
 // Less memory than the best change alone leaves, then less than there is any way to need.
 TEST_F(StepPlanTest, CombinesChangesWhereNoneAloneMakesItFit) {
   auto plan = Plan("cpu:2", {"mesh=data=2", "max_target_length=64"});
@@ -267,6 +252,21 @@ TEST(ChangeTest, TheSecondWinsAndWhatIsSoIsLeftOut) {
   EXPECT_EQ(ToString(WithoutWhatIsSo(combined, config)), "remat_policy=full");
 }
 
+// A change with a key that is none would be left out without a word.
+TEST_F(StepPlanTest, EverySuggestionIsOfSettings) {
+  ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2"}).ok());
+  config_.data.max_target_length = 1024;
+  bool chunks = false;
+  for (const Change& change :
+       SmallerChanges(config_, /*vocab_size=*/512, *FindTarget("cpu:2", compiler_))) {
+    for (const auto& [key, value] : change) {
+      train::TrainConfig config;
+      EXPECT_TRUE(train::SetConfigValue(config, key, value, "here").ok()) << key;
+      chunks = chunks || key == "head_chunk_tokens";
+    }
+  }
+  EXPECT_TRUE(chunks);
+}
 
 // With a vocabulary in parts every device looks up the tokens of all of them.
 TEST_F(StepPlanTest, LongRowsAreToldToGatherTheVocabulary) {

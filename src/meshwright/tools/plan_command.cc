@@ -2,20 +2,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -26,9 +24,9 @@
 #include "meshwright/io/file_util.h"
 #include "meshwright/models/presets.h"
 #include "meshwright/plan/compare.h"
-#include "meshwright/plan/saved_plan.h"
 #include "meshwright/plan/compile_kernel.h"
 #include "meshwright/plan/report_html.h"
+#include "meshwright/plan/saved_plan.h"
 #include "meshwright/plan/search.h"
 #include "meshwright/plan/step_plan.h"
 #include "meshwright/plan/suggest.h"
@@ -47,12 +45,12 @@ absl::StatusOr<plan::EntryPoint> ParseEntryPoint(const std::string& name) {
   return absl::InvalidArgumentError(
       fmt::format("--entry '{}' is unknown{}; there are calls, batched, train_step", Excerpt(name),
                   NearestNote(name, {"calls", "batched", "train_step"})));
+}
+
 // Flags of the compiler by which a plan is made: set otherwise, it would lack times, collectives
 // and the largest tensors.
 constexpr std::string_view kOwnFlags[] = {"xla_dump_to", "xla_dump_hlo_as_text",
                                           "xla_dump_latency_hiding_schedule"};
-
-}
 
 // "xla_tpu_scoped_vmem_limit_kib=65536".
 absl::StatusOr<std::map<std::string, std::string>> ParseFlags(
@@ -169,7 +167,6 @@ class PlanCommand : public Command {
       suggestions = plan::SuggestSmaller(*model.model, config, plan, compiler, options,
                                          [&](std::string_view text) { context.Note(text); });
     }
-    if (!html_.empty()) MW_RETURN_IF_ERROR(WriteHtml(model.origin, plan, suggestions));
     if (context.flags.json) {
       nlohmann::ordered_json json = {{"model", model.origin}};
       json.update(plan::ToJson(plan));
@@ -179,16 +176,14 @@ class PlanCommand : public Command {
       Print("{}", plan::ToText(plan));
       if (suggest_ || too_large) Print("{}", plan::ToText(suggestions));
     }
-    return absl::OkStatus();
+    // Last: where the page cannot be written all else is known.
+    return html_.empty() ? absl::OkStatus() : WriteHtml(model.origin, plan, suggestions);
   }
 
  private:
-  // Before anything is compiled.
+  // Whether the page can be written where nothing is lost yet: its file is made, and removed.
   absl::Status CheckHtml() const {
-    if (html_.empty()) return absl::OkStatus();
-    const std::string folder = std::filesystem::path(html_).parent_path().string();
-    if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return absl::OkStatus();
-    return io::ErrnoStatus(errno, "write into the folder of --html", html_);
+    return html_.empty() ? absl::OkStatus() : io::FileWriter::Create(html_).status();
   }
 
   absl::Status RunCompare(const CommandContext& context) const {
@@ -228,13 +223,6 @@ class PlanCommand : public Command {
     search.note = [&](std::string_view text) { context.Note(text); };
     MW_ASSIGN_OR_RETURN(const plan::SearchResult result,
                         plan::Search(model, config, target, compiler, search));
-    if (!html_.empty()) {
-      std::vector<plan::NamedPlan> plans;
-      for (const plan::Candidate& c : result.ranked)
-        plans.push_back({plan::ToString(c.change), *c.plan});
-      MW_RETURN_IF_ERROR(io::WriteFile(
-          html_, plan::ToHtml(fmt::format("{} on {}", name, target.topology), plans)));
-    }
     if (context.flags.json) {
       nlohmann::ordered_json json = {{"model", name}};
       json.update(plan::ToJson(result));
@@ -242,7 +230,12 @@ class PlanCommand : public Command {
     } else {
       Print("{}", plan::ToText(result));
     }
-    return absl::OkStatus();
+    if (html_.empty()) return absl::OkStatus();
+    std::vector<plan::NamedPlan> plans;
+    for (const plan::Candidate& c : result.ranked)
+      plans.push_back({plan::ToString(c.change), *c.plan});
+    return io::WriteFile(html_,
+                         plan::ToHtml(fmt::format("{} on {}", name, target.topology), plans));
   }
 
   absl::Status WriteHtml(const std::string& model, const plan::StepPlan& plan,
