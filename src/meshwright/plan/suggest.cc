@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
@@ -145,7 +146,10 @@ class Suggester {
     if (!changed.ok()) return std::nullopt;
     if (note_) note_(fmt::format("compiling {}", ToString(change)));
     auto plan = PlanStep(model_, *changed, plan_.target, compiler_, options_);
-    if (!plan.ok()) return std::nullopt;
+    if (!plan.ok()) {
+      if (note_) note_(fmt::format("left out: {}", std::string(plan.status().message())));
+      return std::nullopt;
+    }
     ++*num_compiled;
     if (plan->compiled() &&
         (!plan_.compiled() || plan->device_peak_bytes() < plan_.device_peak_bytes())) {
@@ -161,9 +165,7 @@ class Suggester {
       if (!plan) continue;
       Step step{change, !plan->compiled(), plan->device_peak_bytes()};
       if (step.refused) {
-        const auto estimate = EstimatedBytes(change);
-        if (!estimate) continue;
-        step.bytes = *estimate;
+        step.bytes = EstimatedBytes(change).value_or(std::numeric_limits<int64_t>::max());
       }
       if (!best_ ||
           std::tuple(step.refused, step.bytes) < std::tuple(best_->refused, best_->bytes)) {
