@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """`meshwright plan` as users call it: its process that compiles, what it remembers, what it says.
 
-    tests/integration/plan.py --meshwright build/release/meshwright
+    tests/integration/plan.py --meshwright build/release/meshwright \
+        [--faults build/release/libfailing_file_system.so]
 
+Without --faults no disk gets full.
 Python 3.11, standard library only.
 """
 
@@ -84,9 +86,75 @@ def check_gpu(planner):
         fail(f"no estimate: {text.stdout}{text.stderr}")
 
 
+def check_compare(planner, plan, folder):
+    """`--compare` of `plan`, what was printed, with others of which something is wrong."""
+    sound, other = pathlib.Path(folder) / "sound.json", pathlib.Path(folder) / "other.json"
+    sound.write_text(json.dumps(plan))
+
+    def compare(text):
+        other.write_text(text)
+        return subprocess.run([planner.program, "plan", "--compare", sound, other],
+                              capture_output=True, text=True, env=planner.environment)
+
+    same = compare(json.dumps(plan, indent=2))
+    if same.returncode != 0 or "update_kernel: alike" not in same.stdout:
+        fail(f"a plan compared with itself: {same.stdout}{same.stderr}")
+    kernels = {name: kernel for name, kernel in plan["kernels"].items() if name != "update_kernel"}
+    for text, says in ((json.dumps(plan)[:-40], "not valid JSON"),
+                       ("", "not valid JSON"),
+                       ("{}", "is no plan"),
+                       (json.dumps({**plan, "kernels": kernels}), "has 1 kernels, not 2"),
+                       (json.dumps({**plan, "mesh": 3}), "mesh is 3, not text"),
+                       (json.dumps({**plan, "format": "meshwright-plan-0"}), "plan it again")):
+        expect(compare(text), 2, says)
+
+
+def check_html(planner, faults, folder):
+    """A page that cannot be written: told at once where that is known, else after the plan."""
+    cpu = ["--topology", "cpu:2", "--mesh", "data=-1"]
+    expect(planner.run(*cpu, "--html", "steps=3"), 2, "steps=3 is a setting")
+    expect(planner.run(*cpu, "--html", "--json"), 2, "--json is a flag")
+    for path in (folder, "/dev/null", f"{folder}/none/page.html"):
+        run = planner.run(*cpu, "--html", path)
+        if run.returncode != 2 or run.stdout:
+            fail(f"--html {path}: status {run.returncode}: {run.stdout}{run.stderr}")
+    page = pathlib.Path(folder) / "page.html"
+    run = planner.run(*cpu, "--html", str(page))
+    if run.returncode != 0 or "<html" not in page.read_text():
+        fail(f"no page: {run.stderr}")
+    if not faults:
+        return
+    full = pathlib.Path(folder) / "full"
+    full.mkdir()
+    for form, expected in ([], "DEVICE PEAK"), (["--json"], '"device_peak_gib"'):
+        run = planner.run(*cpu, *form, "--html", str(full / "page.html"), LD_PRELOAD=faults,
+                          MW_FAULT_UNDER=str(full), MW_FAULT_CALLS="write", MW_FAULT_NTH="1",
+                          MW_FAULT_STAYS="1", MW_FAULT_ERRNO="28")
+        expect(run, 1, "the disk is full")
+        if expected not in run.stdout:
+            fail(f"a full disk took the plan: {run.stdout}")
+    if list(full.iterdir()):
+        fail(f"left behind: {list(full.iterdir())}")
+
+
+def check_damaged_cache(planner, plan):
+    """A figure that changed on the disk is told, compiled again and kept."""
+    cpu = ["--topology", "cpu:2", "--mesh", "data=-1", "--json"]
+    for entry in (planner.cache / "plan").iterdir():
+        entry.write_text(entry.read_text().replace('"argument_bytes":', '"argument_bytes":1'))
+    run = planner.run(*cpu)
+    again = json.loads(run.stdout)
+    told = [line for line in run.stderr.splitlines() if "has a wrong checksum" in line]
+    if again["device_peak_gib"] != plan["device_peak_gib"] or len(told) != 2:
+        fail(f"a damaged cache: {run.stdout}{run.stderr}")
+    if planner.run(*cpu).stderr.count("checksum"):
+        fail("it is not kept")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--meshwright", required=True)
+    parser.add_argument("--faults", help="the library failing_file_system")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         planner = Planner(args.meshwright, folder)
@@ -105,6 +173,10 @@ def main():
             fail("a second plan is another one")
         print(f"planned again in {time.monotonic() - start:.1f} s")
 
+        check_compare(planner, plan, folder)
+        check_html(planner, args.faults, folder)
+        check_damaged_cache(planner, plan)
+
         expect(planner.run("--topology", "tpu9:2x2"), 2, "there are b200, cpu, ")
         expect(planner.run("--topology", "cpu:0"), 2, "cpu:0")
         expect(planner.run("--topology", "h200:0"), 2, "'0' is not an integer in 1..4096")
@@ -117,10 +189,12 @@ def main():
         expect(planner.run("--topology", "cpu:1", "compiler_flags=x"), 2, "NAME=VALUE")
         expect(planner.run("--topology", "cpu:1", "compiler_flags=xla_nothing=1"), 2,
                "xla_nothing")
+        expect(planner.run("--topology", "cpu:1", "compiler_flags=xla_dump_to=/tmp"), 2,
+               "sets it itself")
         expect(planner.run("--topology", "cpu:1", "max_target_length=4096"), 2, "4096")
         run = subprocess.run([args.meshwright, "plan", "--model", "tiny-lama", "--topology",
                               "cpu:1"], capture_output=True, text=True, env=planner.environment)
-        expect(run, 2, "tiny-lama")
+        expect(run, 2, "the nearest preset is random:tiny-llama")
         # A plugin is searched beside the program too: a link elsewhere is another program.
         lonely = pathlib.Path(folder) / "lonely"
         lonely.mkdir()

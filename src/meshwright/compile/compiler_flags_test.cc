@@ -28,7 +28,8 @@ using ::testing::Pair;
 const ops::CollectiveGroups kAll = {{{0, 1}}, {"data"}};
 
 TEST(CompilerFlagsTest, AreNamesAndValues) {
-  EXPECT_THAT(*ParseCompilerFlags("  b=2,3 a=x=y "), ElementsAre(Pair("a", "x=y"), Pair("b", "2,3")));
+  EXPECT_THAT(*ParseCompilerFlags("  b=2,3 a=x=y "),
+              ElementsAre(Pair("a", "x=y"), Pair("b", "2,3")));
   EXPECT_THAT(*ParseCompilerFlags(" "), IsEmpty());
   for (const char* wrong : {"a", "=1", "a=", "a=1 b"}) {
     EXPECT_THAT(ParseCompilerFlags(wrong).status().message(), HasSubstr("is not NAME=VALUE"));

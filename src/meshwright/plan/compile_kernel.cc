@@ -22,6 +22,7 @@
 #include "meshwright/io/checksum.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/kernels/registry.h"
+#include "meshwright/plan/cache_entry.h"
 #include "meshwright/plan/cuda_tools.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/runtime/executable_cache.h"
@@ -373,13 +374,20 @@ absl::StatusOr<KernelPlan> KernelCompiler::Compile(const KernelRequest& request)
     key.Update(std::as_bytes(std::span(size)));
     key.Update(std::as_bytes(std::span(field)));
   }
-  const std::string folder = fmt::format("{}/{}", options_.cache_folder, key.HexDigest());
+  const std::string digest = key.HexDigest();
+  const std::string folder = fmt::format("{}/{}", options_.cache_folder, digest);
   const std::string kept = folder + ".json";
-  if (const auto text = io::ReadRegularFile(kept); text.ok()) {
-    const Json known = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (!known.is_discarded()) {
-      if (auto plan = KernelPlanFromJson(known); plan.ok()) return plan;
-    }
+  const auto note = [&](const std::string& sentence) {
+    if (options_.note) options_.note(sentence);
+  };
+  if (const auto entry = io::ReadRegularFile(kept); entry.ok()) {
+    auto plan = FromCacheEntry(*entry, digest);
+    if (plan.ok()) return plan;
+    note(fmt::format("compiling {} again: what is kept of it {}, {}", request.name,
+                     std::string(plan.status().message()), kept));
+  } else if (!absl::IsNotFound(entry.status())) {
+    note(
+        fmt::format("compiling {} again: {}", request.name, std::string(entry.status().message())));
   }
   const absl::StatusOr<Json> answer = Ask(request, folder);
   if (!answer.ok()) {
@@ -388,7 +396,11 @@ absl::StatusOr<KernelPlan> KernelCompiler::Compile(const KernelRequest& request)
         fmt::format("{}: {}", request.name, std::string(answer.status().message())));
   }
   MW_ASSIGN_OR_RETURN(KernelPlan plan, KernelPlanFromJson(*answer));
-  MW_RETURN_IF_ERROR(io::WriteFile(kept, answer->dump()));
+  // What cannot be kept is known all the same.
+  if (const absl::Status written = io::WriteFile(kept, ToCacheEntry(plan, digest)); !written.ok()) {
+    note(fmt::format("{} will be compiled again next time: {}", request.name,
+                     std::string(written.message())));
+  }
   return plan;
 }
 

@@ -2,9 +2,11 @@
 #ifndef MESHWRIGHT_PLAN_COMPILE_KERNEL_H_
 #define MESHWRIGHT_PLAN_COMPILE_KERNEL_H_
 
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "meshwright/plan/kernel_plan.h"
@@ -29,6 +31,9 @@ struct KernelCompilerOptions {
   // False: compile in this process, whose stderr then has what plugins say, and which ends when
   // a compiler ends its own.
   bool own_process = true;
+  // Told in a sentence of entries that are damaged and of ones that cannot be written; by any
+  // thread.
+  std::function<void(std::string_view)> note;
 };
 
 class KernelCompiler {
@@ -42,8 +47,9 @@ class KernelCompiler {
   // Errors: NotFound when the plugin is not there; InvalidArgument for a size that it refuses.
   absl::Status Describe(Target* target) const;
 
-  // Compiles or remembers. Thread-safe: several may compile at a time. A program that does not
-  // fit is a plan that says so.
+  // Compiles or remembers: an entry of the cache that fails its checksum is compiled again.
+  // Thread-safe: several may compile at a time. A program that does not fit is a plan that says
+  // so.
   //
   // Errors: the compiler's in its words, with the program's name; Internal when its process died,
   // with what it said last.

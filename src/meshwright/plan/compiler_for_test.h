@@ -6,8 +6,11 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "meshwright/plan/compile_kernel.h"
 
@@ -22,6 +25,10 @@ class CompilerTest : public ::testing::Test {
     KernelCompilerOptions options;
     options.cache_folder = folder_;
     options.own_process = false;
+    options.note = [this](std::string_view text) {
+      const std::lock_guard<std::mutex> lock(notes_mutex_);
+      notes_.emplace_back(text);
+    };
     auto compiler = KernelCompiler::Create(options);
     EXPECT_TRUE(compiler.ok()) << compiler.status();
     compiler_ = *std::move(compiler);
@@ -29,6 +36,8 @@ class CompilerTest : public ::testing::Test {
   ~CompilerTest() override { std::filesystem::remove_all(folder_); }
 
   std::string folder_;
+  std::mutex notes_mutex_;
+  std::vector<std::string> notes_;  // of the compiler
   KernelCompiler compiler_;
 };
 

@@ -9,6 +9,9 @@
 
 namespace mw::plan {
 
+// An estimate of the memory may be so many times what a step takes, and the step fit all the same.
+inline constexpr double kMemoryDoubt = 1.25;
+
 struct Estimate {
   // Besides the program's arguments: temporaries, and outputs of their own.
   int64_t working_bytes = 0;

@@ -10,6 +10,7 @@
 
 #include "meshwright/base/excerpt.h"
 #include "meshwright/plan/json_util.h"
+#include "meshwright/plan/saved_plan.h"
 #include "meshwright/plan/step_plan.h"
 
 namespace mw::plan {
@@ -127,6 +128,7 @@ Json KernelJson(const PlannedKernel& kernel) {
                {"transfers", nullptr},
                {"live_tensors", Json::array()},
                {"estimated", nullptr},
+               {"compiler_flags", kernel.compiler_flags},
                {"fingerprint", compiled.fingerprint},
                {"compile_s", compiled.compile_s}};
   if (const auto& schedule = compiled.schedule) {
@@ -284,9 +286,11 @@ Json ToJson(const StepPlan& plan) {
   for (const PlannedKernel& kernel : plan.kernels) kernels[kernel.name] = KernelJson(kernel);
   const auto fits = plan.fits();
   return {
+      {"format", kPlanFormat},
       {"topology", plan.target.topology},
       {"device_kind", plan.target.device_kind},
       {"num_devices", plan.target.num_devices},
+      {"num_kernels", plan.kernels.size()},
       {"hbm_gib", plan.target.hbm_bytes > 0 ? Json(Gib(plan.target.hbm_bytes)) : Json(nullptr)},
       {"mesh", plan.mesh},
       {"rules", plan.rules},

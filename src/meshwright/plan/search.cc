@@ -11,6 +11,7 @@
 
 #include "meshwright/base/parallel_for.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/plan/estimate.h"
 #include "meshwright/plan/json_util.h"
 
 namespace mw::plan {
@@ -18,8 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// An estimate of the memory may be off by so much and the step fit all the same.
-constexpr double kMemoryDoubt = 1.25;
 constexpr size_t kMostOthers = 12;
 
 std::string MeshText(int64_t data, int64_t fsdp, int64_t tensor) {
@@ -96,19 +95,6 @@ std::string EstimatedMs(const Candidate& candidate) {
                                    : std::string("-");
 }
 
-// What of the change is not so in the settings anyway: what to add to them.
-Change Added(const Change& change, const train::TrainConfig& config) {
-  Change added;
-  for (const auto& [key, value] : change) {
-    for (const train::ConfigField& field : train::ConfigFields()) {
-      if (field.key == key && train::ConfigValue(config, field) != value) {
-        added.emplace_back(key, value);
-      }
-    }
-  }
-  return added;
-}
-
 Json CandidateJson(const Candidate& candidate) {
   Json json = {
       {"settings", ToString(candidate.change)},
@@ -139,7 +125,7 @@ absl::StatusOr<SearchResult> Search(const models::Model& model, const train::Tra
     }
     const std::lock_guard<std::mutex> lock(mutex);
     if (estimate.ok()) {
-      legal.push_back({Added(changes[i], config), *estimate, std::nullopt});
+      legal.push_back({WithoutWhatIsSo(changes[i], config), *estimate, std::nullopt});
     } else {
       ++result.num_illegal;
       last_reason = estimate.status();

@@ -159,8 +159,26 @@ struct BuiltStep {
   std::set<std::string> notes;
 };
 
+// Flags of the compiler by which a plan is made: set otherwise, it would lack times, collectives
+// and the largest tensors.
+constexpr const char* kOwnFlags[] = {"xla_dump_to", "xla_dump_hlo_as_text",
+                                     "xla_dump_latency_hiding_schedule"};
+
+absl::Status CheckCompilerFlags(const std::string& text) {
+  MW_ASSIGN_OR_RETURN(const compile::CompilerFlags flags, compile::ParseCompilerFlags(text));
+  for (const char* own : kOwnFlags) {
+    if (flags.contains(own)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "compiler_flags names {}: the plan is read from the compiler's dump, and sets it itself",
+          own));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<BuiltStep> BuildStep(const models::Model& model, const train::TrainConfig& config,
                                     const Target& target, const PlanOptions& options) {
+  MW_RETURN_IF_ERROR(CheckCompilerFlags(config.engine.target.compiler_flags));
   const Mesh& mesh = config.engine.mesh.partition.mesh;
   if (mesh.num_devices() != target.num_devices) {
     return absl::InvalidArgumentError(
@@ -329,6 +347,7 @@ absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::Train
     kernel.name = built[i].program.name;
     kernel.count = built[i].count;
     MW_ASSIGN_OR_RETURN(kernel.compiled, std::move(compiled[i]));
+    kernel.compiler_flags = built[i].program.compiler_flags;
     if (!built[i].program.automatic) {
       kernel.census = built[i].program.census;
       kernel.estimate = EstimateProgram(built[i].program, target);

@@ -47,6 +47,8 @@ struct PlannedKernel {
   std::optional<Estimate> estimate;
   // The names of the program's parameters, by their place.
   std::vector<std::string> parameters;
+  // What the compiler was told besides.
+  std::map<std::string, std::string> compiler_flags;
 };
 
 struct StepPlan {

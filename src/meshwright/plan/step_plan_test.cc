@@ -5,66 +5,22 @@
 
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "meshwright/io/file_util.h"
-#include "meshwright/plan/compiler_for_test.h"
 #include "meshwright/plan/report_html.h"
+#include "meshwright/plan/saved_plan.h"
 #include "meshwright/plan/search.h"
-#include "meshwright/plan/suggest.h"
+#include "meshwright/plan/step_plan_for_test.h"
 #include "meshwright/plan/target.h"
-#include "meshwright/train/open_model.h"
-#include "meshwright/train/step_params.h"
 
 namespace mw::plan {
 namespace {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using ::testing::Not;
-
-class StepPlanTest : public CompilerTest {
- protected:
-  StepPlanTest() {
-    auto model = train::OpenModel("random:tiny-qwen3");
-    EXPECT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
-  }
-
-  absl::StatusOr<StepPlan> Plan(const std::string& topology, std::vector<std::string> settings,
-                                const PlanOptions& options = {}, double hbm_gib = 0) {
-    for (const char* setting : {"batch_size=4", "max_target_length=32"}) {
-      settings.insert(settings.begin(), setting);
-    }
-    auto config = train::LoadConfig("", settings);
-    if (!config.ok()) return config.status();
-    auto target = FindTarget(topology, compiler_, hbm_gib);
-    if (!target.ok()) return target.status();
-    auto mesh = config->mesh.Resolve(target->num_devices);
-    if (!mesh.ok()) return mesh.status();
-    config->engine.mesh = *std::move(mesh);
-    engine_ = config->engine;
-    config_ = *config;
-    return PlanStep(*model_.model, *config, *target, compiler_, options);
-  }
-
-  // Of whole float32 tensors, trained ones only or all.
-  int64_t WeightBytes(bool trained) const {
-    const auto params = *train::StepParams::Create(*model_.model, engine_);
-    int64_t bytes = 0;
-    for (const nn::ParamSpec& spec : trained ? params.Trained() : params.all) {
-      bytes += 4 * NumElements(spec.dims);
-    }
-    return bytes;
-  }
-
-  train::OpenedModel model_;
-  train::EngineOptions engine_;
-  train::TrainConfig config_;
-};
 
 std::map<std::string, PlannedKernel> ByName(const StepPlan& plan) {
   std::map<std::string, PlannedKernel> kernels;
@@ -165,6 +121,20 @@ TEST_F(StepPlanTest, EntryPoints) {
   EXPECT_EQ(fused->kernels[0].memory.optimizer_state, 2 * WeightBytes(false) + 4);
 }
 
+// What `--json` prints is what `--compare` takes.
+TEST_F(StepPlanTest, ASavedPlanIsRead) {
+  const auto read = [](const StepPlan& plan) {
+    return ParsePlan(ToJson(plan).dump(), "it").status();
+  };
+  for (const char* mode : {"shard_mode=explicit", "shard_mode=auto"}) {
+    auto plan = Plan("cpu:2", {"mesh=data=2", mode});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_TRUE(read(*plan).ok()) << read(*plan);
+    plan->kernels[0].compiled.does_not_fit = DoesNotFit{7, 5, "Used 7 of 5"};
+    EXPECT_TRUE(read(*plan).ok()) << read(*plan);
+  }
+}
+
 TEST_F(StepPlanTest, SaysWhetherItFits) {
   const auto plan = Plan("cpu:1", {}, {}, 1e-4);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -174,51 +144,6 @@ TEST_F(StepPlanTest, SaysWhetherItFits) {
   const auto large = Plan("cpu:1", {}, {}, 1);
   EXPECT_EQ(large->fits(), true);
   EXPECT_EQ(ToJson(*large).at("hbm_gib"), 1.0);
-}
-
-// Each suggestion is a plan of its own, smaller than what was asked, the smallest first.
-TEST_F(StepPlanTest, SuggestsWhatIsSmaller) {
-  const auto plan = Plan("cpu:2", {"mesh=data=2", "max_target_length=64"});
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const std::vector<Suggestion> suggestions =
-      SuggestSmaller(*model_.model, config_, *plan, compiler_, {});
-  ASSERT_FALSE(suggestions.empty());
-  int64_t last = 0;
-  for (const Suggestion& s : suggestions) {
-    EXPECT_LT(s.plan.device_peak_bytes(), plan->device_peak_bytes()) << ToString(s.change);
-    EXPECT_GE(s.plan.device_peak_bytes(), last);
-    last = s.plan.device_peak_bytes();
-    EXPECT_EQ(s.plan.tokens_per_step, plan->tokens_per_step) << ToString(s.change);
-    EXPECT_THAT(SuggestionsText(suggestions), HasSubstr(ToString(s.change)));
-  }
-}
-
-// A change with a key that is none would be left out without a word.
-TEST_F(StepPlanTest, EverySuggestionIsOfSettings) {
-  ASSERT_TRUE(Plan("cpu:2", {"mesh=data=2"}).ok());
-  config_.data.max_target_length = 1024;
-  bool chunks = false;
-  for (const Change& change :
-       SmallerChanges(config_, /*vocab_size=*/512, *FindTarget("cpu:2", compiler_))) {
-    for (const auto& [key, value] : change) {
-      train::TrainConfig config;
-      EXPECT_TRUE(train::SetConfigValue(config, key, value, "here").ok()) << key;
-      chunks = chunks || key == "head_chunk_tokens";
-    }
-  }
-  EXPECT_TRUE(chunks);
-}
-
-// With a vocabulary in parts every device looks up the tokens of all of them.
-TEST_F(StepPlanTest, LongRowsAreToldToGatherTheVocabulary) {
-  const Target target = *FindTarget("cpu:2", compiler_);
-  train::TrainConfig config =
-      *train::LoadConfig("", {"mesh=fsdp=2", "custom_mesh_and_rule=fsdp-vocab", "batch_size=4"});
-  config.engine.mesh = *config.mesh.Resolve(2);
-  const Change gathered = {{"custom_mesh_and_rule", "default"}};
-  const int64_t tokens = config.data.batch_size * config.data.max_target_length;
-  EXPECT_THAT(SmallerChanges(config, tokens - 1, target), Contains(gathered));
-  EXPECT_THAT(SmallerChanges(config, tokens, target), Not(Contains(gathered)));
 }
 
 TEST_F(StepPlanTest, SearchRanksWhatIsCompiled) {
@@ -281,7 +206,7 @@ TEST_F(StepPlanTest, APageHoldsEveryProgramAndNothingFromElsewhere) {
   }
 }
 
-// A second plan compiles nothing, and an entry that cannot be read is compiled again.
+// A second plan compiles nothing.
 TEST_F(StepPlanTest, RemembersWhatWasCompiled) {
   const auto first = Plan("cpu:1", {});
   ASSERT_TRUE(first.ok()) << first.status();
@@ -289,11 +214,62 @@ TEST_F(StepPlanTest, RemembersWhatWasCompiled) {
   EXPECT_EQ(ToJson(*again), ToJson(*first));  // compile_s too
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     EXPECT_EQ(entry.path().extension(), ".json") << "left behind: " << entry.path();
-    std::filesystem::resize_file(entry.path(), 20);
   }
-  const auto anew = Plan("cpu:1", {});
-  ASSERT_TRUE(anew.ok()) << anew.status();
-  EXPECT_EQ(anew->device_peak_bytes(), first->device_peak_bytes());
+  EXPECT_TRUE(notes_.empty());
+}
+
+// Another digit in an entry would be another figure; each is compiled again, which is told once,
+// and kept.
+TEST_F(StepPlanTest, DamagedEntriesAreCompiledAgain) {
+  const auto first = Plan("cpu:1", {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const auto damage = [&](const auto& how) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      const std::string path = entry.path().string();
+      std::string text = *io::ReadFile(path);
+      how(&text);
+      ASSERT_TRUE(io::WriteFile(path, text).ok());
+    }
+  };
+  const auto expect_told = [&](const char* why) {
+    const auto anew = Plan("cpu:1", {});
+    ASSERT_TRUE(anew.ok()) << anew.status();
+    EXPECT_EQ(anew->device_peak_bytes(), first->device_peak_bytes());
+    EXPECT_EQ(anew->flops_per_step, first->flops_per_step);
+    EXPECT_THAT(notes_, ::testing::SizeIs(2));  // of both programs
+    EXPECT_THAT(notes_, ::testing::Each(HasSubstr(why)));
+    EXPECT_THAT(notes_, Contains(HasSubstr("compiling update_kernel again: what is kept of it ")));
+    notes_.clear();
+    EXPECT_EQ(ToJson(*Plan("cpu:1", {})), ToJson(*anew));
+    EXPECT_TRUE(notes_.empty());
+  };
+  damage([](std::string* text) {
+    const size_t digit = text->find("\"temp_bytes\":") + 13;
+    (*text)[digit] = (*text)[digit] == '9' ? '8' : '9';
+  });
+  expect_told("has a wrong checksum");
+  damage([](std::string* text) { text->resize(text->size() / 2); });
+  expect_told("has a wrong checksum");
+  damage([](std::string* text) { text->clear(); });
+  expect_told("has no checksum");
+  // As earlier versions wrote it.
+  damage([](std::string* text) {
+    auto json = nlohmann::ordered_json::parse(*text);
+    json.erase("xxh3_128");
+    *text = json.dump();
+  });
+  expect_told("has no checksum");
+}
+
+// A plan that cannot be kept is one all the same.
+TEST_F(StepPlanTest, AnEntryThatCannotBeWrittenIsTold) {
+  ASSERT_TRUE(Plan("cpu:1", {}).ok());
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    std::filesystem::remove(entry.path());
+    std::filesystem::create_directory(entry.path());
+  }
+  ASSERT_TRUE(Plan("cpu:1", {}).ok());
+  EXPECT_THAT(notes_, Contains(HasSubstr("update_kernel will be compiled again next time: ")));
 }
 
 TEST_F(StepPlanTest, RefusesInASentence) {

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
 
 #include "meshwright/base/status_macros.h"
+#include "meshwright/plan/estimate.h"
 
 namespace mw::plan {
 
@@ -15,6 +19,31 @@ std::string ToString(const Change& change) {
     text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, value);
   }
   return text;
+}
+
+Change Combined(const Change& first, const Change& second) {
+  Change combined = first;
+  for (const auto& [key, value] : second) {
+    const auto same = std::ranges::find(combined, key, &Change::value_type::first);
+    if (same == combined.end()) {
+      combined.emplace_back(key, value);
+    } else {
+      same->second = value;
+    }
+  }
+  return combined;
+}
+
+Change WithoutWhatIsSo(const Change& change, const train::TrainConfig& config) {
+  Change left;
+  for (const auto& [key, value] : change) {
+    for (const train::ConfigField& field : train::ConfigFields()) {
+      if (field.key == key && train::ConfigValue(config, field) != value) {
+        left.emplace_back(key, value);
+      }
+    }
+  }
+  return left;
 }
 
 std::vector<Change> SmallerChanges(const train::TrainConfig& config, int64_t vocab_size,
@@ -64,28 +93,156 @@ absl::StatusOr<train::TrainConfig> Changed(const train::TrainConfig& config, con
   return changed;
 }
 
-std::vector<Suggestion> SuggestSmaller(const models::Model& model, const train::TrainConfig& config,
-                                       const StepPlan& plan, const KernelCompiler& compiler,
-                                       const PlanOptions& options) {
-  std::vector<Suggestion> suggestions;
-  for (const Change& change : SmallerChanges(config, model.config().vocab_size, plan.target)) {
-    const auto changed = Changed(config, change, plan.target);
-    if (!changed.ok()) continue;
-    auto smaller = PlanStep(model, *changed, plan.target, compiler, options);
-    if (!smaller.ok() || !smaller->compiled()) continue;
-    if (plan.compiled() && smaller->device_peak_bytes() >= plan.device_peak_bytes()) continue;
-    suggestions.push_back({change, *std::move(smaller)});
+namespace {
+
+constexpr int kMostCombined = 6;
+// Changes in a sum of them; halving the largest micro-batch is one each time.
+constexpr int kMostParts = 16;
+
+// Compiles changes of one config for one target.
+class Suggester {
+ public:
+  Suggester(const models::Model& model, const train::TrainConfig& config, const StepPlan& plan,
+            const KernelCompiler& compiler, const PlanOptions& options,
+            const std::function<void(std::string_view)>& note)
+      : model_(model),
+        config_(config),
+        plan_(plan),
+        compiler_(compiler),
+        options_(options),
+        note_(note) {}
+
+  Suggestions Run() {
+    TrySingle();
+    const auto fits = [](const Suggestion& s) { return s.plan.fits() == true; };
+    if (plan_.fits() == false && std::ranges::none_of(result_.smaller, fits)) TryCombined();
+    std::ranges::stable_sort(result_.smaller, {},
+                             [](const Suggestion& s) { return s.plan.device_peak_bytes(); });
+    return std::move(result_);
   }
-  std::ranges::stable_sort(suggestions, {},
-                           [](const Suggestion& s) { return s.plan.device_peak_bytes(); });
-  return suggestions;
+
+ private:
+  // A change and what its plan takes: as compiled, or of one that the compiler refused for its
+  // memory by estimate.
+  struct Step {
+    Change change;
+    bool refused = false;
+    int64_t bytes = 0;
+  };
+
+  int64_t VocabSize() const { return model_.config().vocab_size; }
+
+  // What the plan of a change is estimated to take; nullopt where it is not legal.
+  std::optional<int64_t> EstimatedBytes(const Change& change) const {
+    const auto changed = Changed(config_, change, plan_.target);
+    if (!changed.ok()) return std::nullopt;
+    const auto estimate = EstimateStep(model_, *changed, plan_.target, options_);
+    return estimate.ok() ? std::optional(estimate->device_peak_bytes) : std::nullopt;
+  }
+
+  // Keeps the plan of a change where that is smaller; nullopt where there is none.
+  std::optional<StepPlan> Compile(const Change& change, int* num_compiled) {
+    const auto changed = Changed(config_, change, plan_.target);
+    if (!changed.ok()) return std::nullopt;
+    if (note_) note_(fmt::format("compiling {}", ToString(change)));
+    auto plan = PlanStep(model_, *changed, plan_.target, compiler_, options_);
+    if (!plan.ok()) {
+      if (note_) note_(fmt::format("left out: {}", std::string(plan.status().message())));
+      return std::nullopt;
+    }
+    ++*num_compiled;
+    if (plan->compiled() &&
+        (!plan_.compiled() || plan->device_peak_bytes() < plan_.device_peak_bytes())) {
+      result_.smaller.push_back({change, *plan});
+    }
+    return *std::move(plan);
+  }
+
+  void TrySingle() {
+    for (const Change& all : SmallerChanges(config_, VocabSize(), plan_.target)) {
+      const Change change = WithoutWhatIsSo(all, config_);
+      const auto plan = Compile(change, &result_.num_single);
+      if (!plan) continue;
+      Step step{change, !plan->compiled(), plan->device_peak_bytes()};
+      if (step.refused) {
+        step.bytes = EstimatedBytes(change).value_or(std::numeric_limits<int64_t>::max());
+      }
+      if (!best_ ||
+          std::tuple(step.refused, step.bytes) < std::tuple(best_->refused, best_->bytes)) {
+        best_ = step;
+      }
+    }
+  }
+
+  // The change to add to `base` that saves most by estimate; nullopt where none saves.
+  std::optional<Step> Next(const Change& base, int64_t base_bytes) const {
+    const auto config = Changed(config_, base, plan_.target);
+    if (!config.ok()) return std::nullopt;
+    std::optional<Step> next;
+    for (const Change& more : SmallerChanges(*config, VocabSize(), plan_.target)) {
+      const Change change = WithoutWhatIsSo(Combined(base, more), config_);
+      const auto bytes = EstimatedBytes(change);
+      if (!bytes || *bytes >= (next ? next->bytes : base_bytes)) continue;
+      next = Step{change, false, *bytes};
+    }
+    return next;
+  }
+
+  void TryCombined() {
+    if (!best_) return;
+    const std::optional<int64_t> bytes = EstimatedBytes(best_->change);
+    if (!bytes) {
+      if (note_) note_("with shard_mode=auto nothing is estimated, and so no changes are combined");
+      return;
+    }
+    Step sum{best_->change, false, *bytes};
+    bool compiled = false;
+    for (int parts = 1; parts < kMostParts && result_.num_combined < kMostCombined; ++parts) {
+      const std::optional<Step> next = Next(sum.change, sum.bytes);
+      if (!next) break;
+      sum = *next;
+      compiled = static_cast<double>(sum.bytes) <=
+                 kMemoryDoubt * static_cast<double>(plan_.target.hbm_bytes);
+      if (!compiled) continue;
+      const auto plan = Compile(sum.change, &result_.num_combined);
+      if (plan && plan->fits() == true) return;
+    }
+    if (!compiled && sum.change != best_->change) Compile(sum.change, &result_.num_combined);
+  }
+
+  const models::Model& model_;
+  const train::TrainConfig& config_;
+  const StepPlan& plan_;
+  const KernelCompiler& compiler_;
+  const PlanOptions& options_;
+  const std::function<void(std::string_view)>& note_;
+  Suggestions result_;
+  std::optional<Step> best_;  // of the single ones
+};
+
+std::string Plural(int n, const char* one) {
+  return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
 }
 
-std::string SuggestionsText(const std::vector<Suggestion>& suggestions) {
-  if (suggestions.empty()) return "no change that was tried makes it smaller\n";
+}  // namespace
+
+Suggestions SuggestSmaller(const models::Model& model, const train::TrainConfig& config,
+                           const StepPlan& plan, const KernelCompiler& compiler,
+                           const PlanOptions& options,
+                           const std::function<void(std::string_view)>& note) {
+  return Suggester(model, config, plan, compiler, options, note).Run();
+}
+
+std::string ToText(const Suggestions& suggestions) {
+  std::string tried = "tried: " + Plural(suggestions.num_single, "change");
+  if (suggestions.num_combined > 0) {
+    tried += fmt::format("; none alone makes it fit, so {} of several",
+                         Plural(suggestions.num_combined, "combination"));
+  }
+  if (suggestions.smaller.empty()) return "no change makes it smaller; " + tried + "\n";
   std::string text =
       fmt::format("{:<58}{:>8}{:>10}  {}\n", "smaller, and compiled", "GiB", "ms", "");
-  for (const Suggestion& s : suggestions) {
+  for (const Suggestion& s : suggestions.smaller) {
     const auto ms = s.plan.modelled_ms();
     const auto fits = s.plan.fits();
     text += fmt::format("  {:<56}{:>8.2f}{:>10}  {}\n", ToString(s.change),
@@ -95,19 +252,21 @@ std::string SuggestionsText(const std::vector<Suggestion>& suggestions) {
                         : *fits ? "fits"
                                 : "does not fit");
   }
-  return text;
+  return text + tried + "\n";
 }
 
-nlohmann::ordered_json SuggestionsJson(const std::vector<Suggestion>& suggestions) {
+nlohmann::ordered_json ToJson(const Suggestions& suggestions) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  for (const Suggestion& s : suggestions) {
+  for (const Suggestion& s : suggestions.smaller) {
     const nlohmann::ordered_json plan = ToJson(s.plan);
     rows.push_back({{"settings", ToString(s.change)},
                     {"device_peak_gib", plan.at("device_peak_gib")},
                     {"modelled_ms_per_step", plan.at("modelled_ms_per_step")},
                     {"fits", plan.at("fits")}});
   }
-  return rows;
+  return {{"smaller", std::move(rows)},
+          {"changes_tried", suggestions.num_single},
+          {"combinations_tried", suggestions.num_combined}};
 }
 
 }  // namespace mw::plan

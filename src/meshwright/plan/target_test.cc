@@ -33,6 +33,14 @@ TEST(TargetFilesTest, HaveTheRatesThatEstimatesNeed) {
       ASSERT_TRUE(yaml[key]) << key;
       EXPECT_GT(yaml[key].as<double>(), 0) << key;
     }
+    if (plugin == "tpu") {
+      // In bf16 an array of 128 by 128 does 2^15 operations a cycle, and a device has 8 to 20.
+      ASSERT_TRUE(yaml["clock_mhz"]);
+      const double a_cycle =
+          1e6 * yaml["peak_tflops"].as<double>() / yaml["clock_mhz"].as<double>();
+      EXPECT_GE(a_cycle / (1 << 15), 8);
+      EXPECT_LE(a_cycle / (1 << 15), 20);
+    }
     if (plugin != "gpu") continue;
     gpus.insert(target.name);
     EXPECT_EQ(yaml["devices_per_host"].as<int>(), 8);

@@ -214,6 +214,10 @@ absl::StatusOr<LoadedExecutable> ExecutableCache::Compile(const Client& client,
     stats_.last_note = note;
     out.note = note;
   };
+  const auto count_anew = [&](int64_t ExecutableCacheStats::*counter, const std::string& why) {
+    count(counter, "compiled anew: " + why);
+    if (options_.note) options_.note("a program is compiled anew: " + why);
+  };
   if (WritesFiles(options)) {
     count(&ExecutableCacheStats::bypassed, "not cached: the options ask the compiler for dumps");
     return client.Compile(stablehlo_text, options);
@@ -224,8 +228,8 @@ absl::StatusOr<LoadedExecutable> ExecutableCache::Compile(const Client& client,
   if (const std::optional<std::string> entry = ReadFile(path)) {
     const absl::StatusOr<std::string_view> payload = Payload(*entry);
     if (!payload.ok()) {
-      count(&ExecutableCacheStats::corrupted,
-            fmt::format("compiled anew: entry '{}' is damaged, {}", path, View(payload.status())));
+      count_anew(&ExecutableCacheStats::corrupted,
+                 fmt::format("entry '{}' is damaged, {}", path, View(payload.status())));
     } else {
       absl::StatusOr<LoadedExecutable> loaded = client.Deserialize(*payload);
       if (loaded.ok()) {
@@ -235,9 +239,9 @@ absl::StatusOr<LoadedExecutable> ExecutableCache::Compile(const Client& client,
         fs::last_write_time(path, fs::file_time_type::clock::now(), error);  // for eviction
         return loaded;
       }
-      count(&ExecutableCacheStats::load_failures,
-            fmt::format("compiled anew: the plugin does not load entry '{}': {}", path,
-                        View(loaded.status())));
+      count_anew(
+          &ExecutableCacheStats::load_failures,
+          fmt::format("the plugin does not load entry '{}': {}", path, View(loaded.status())));
     }
   } else {
     count(&ExecutableCacheStats::misses, "");

@@ -3,6 +3,7 @@
 #define MESHWRIGHT_RUNTIME_EXECUTABLE_CACHE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -21,6 +22,8 @@ struct ExecutableCacheOptions {
   int64_t max_bytes = int64_t{4} << 30;
   // Versions of the custom-call kernels that programs call; part of the key.
   std::string kernel_versions;
+  // Told in a sentence of entries that are damaged or that the plugin does not load; by any thread.
+  std::function<void(std::string_view)> note;
 };
 
 // What one Compile did.
@@ -46,7 +49,7 @@ struct ExecutableCacheStats {
 // machine's CPU features, the kernel versions and the entry format. An entry
 // carries a checksum and is written beside and renamed, so that several
 // processes may share a folder. Whatever is wrong with an entry, the program is
-// compiled anew and the stats say why. Thread-safe.
+// compiled anew, the stats say why, and so does `note`. Thread-safe.
 class ExecutableCache {
  public:
   // Creates the folder. Errors: the file system's, with the folder's name.

@@ -2,7 +2,10 @@
 
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "meshwright/runtime/test_util.h"
@@ -109,7 +112,11 @@ TEST_P(CacheTest, PartitionedProgramsSurvive) {
 TEST_P(CacheTest, DamagedEntriesAreCompiledAnew) {
   auto c = client();
   TempFolder folder;
-  auto cache = OpenCache(folder.path());
+  std::vector<std::string> told;
+  ExecutableCacheOptions options;
+  options.folder = folder.path();
+  options.note = [&](std::string_view sentence) { told.emplace_back(sentence); };
+  auto cache = *ExecutableCache::Open(options);
   const std::string text = AddAndSum(kN, "tf.aliasing_output = 0 : i32");
   CacheResult result;
   MW_ASSERT_OK(cache->Compile(*c, text, {}, &result));
@@ -128,11 +135,14 @@ TEST_P(CacheTest, DamagedEntriesAreCompiledAnew) {
     EXPECT_FALSE(result.hit);
     EXPECT_THAT(result.note, HasSubstr("damaged"));
     EXPECT_EQ(cache->stats().corrupted, ++damaged);
+    ASSERT_EQ(static_cast<int64_t>(told.size()), damaged);
+    EXPECT_EQ("a program is " + result.note, told.back());
     CheckDonatingRun(*c, *exe);
     EXPECT_EQ(ReadAll(path).size(), sound.size());
   }
   MW_ASSERT_OK(cache->Compile(*c, text, {}, &result));
   EXPECT_TRUE(result.hit);
+  EXPECT_EQ(static_cast<int64_t>(told.size()), damaged);
 }
 
 TEST_P(CacheTest, KeysDifferByEverythingThatMatters) {

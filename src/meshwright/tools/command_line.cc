@@ -286,6 +286,28 @@ std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
   return what;
 }
 
+// A flag without its file takes the word behind it for one: `--html batch_size=8`, `--html --json`.
+absl::Status CheckFileNames(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string& takes = option->get_option_text();
+    if (takes != "FILE" && takes != "DIR") continue;
+    for (const std::string& value : option->results()) {
+      const size_t equals = value.find('=');
+      const std::string name = value.substr(0, equals);
+      const bool is_flag = name.starts_with("--") && command.get_option_no_throw(name) != nullptr;
+      const bool is_setting =
+          equals != std::string::npos &&
+          std::ranges::find(train::ConfigFields(), name, &train::ConfigField::key) !=
+              train::ConfigFields().end();
+      if (!is_flag && !is_setting) continue;
+      return absl::InvalidArgumentError(fmt::format(
+          "{0} needs a {1}, and {2} is a {3}; a {1} of that name is ./{2}", option->get_name(),
+          takes == "FILE" ? "file" : "folder", Excerpt(value), is_flag ? "flag" : "setting"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // A first word that is no command, before the parser gives its own opinion.
 absl::Status CheckCommandName(const std::string& group, const std::string& word) {
   std::vector<std::string> known;
@@ -378,7 +400,9 @@ int Run(int argc, const char* const* argv) {
     return Report(absl::InvalidArgumentError(UsageError(e, app)));
   }
   for (const Defined& candidate : defined) {
-    if (candidate.app->parsed()) return Report(RunCommand(*candidate.command, flags));
+    if (!candidate.app->parsed()) continue;
+    const absl::Status checked = CheckFileNames(*candidate.app);
+    return Report(checked.ok() ? RunCommand(*candidate.command, flags) : checked);
   }
   return Report(absl::InternalError("no command was run"));
 }

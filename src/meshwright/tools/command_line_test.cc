@@ -78,6 +78,30 @@ TEST_F(CommandLineTest, UsageErrorsAreSentences) {
             "error: --model is required where no run is resumed");
 }
 
+// A flag that lacks its file would take what follows for one.
+TEST_F(CommandLineTest, AFlagWithoutItsFile) {
+  const auto error = [](std::vector<std::string> args) {
+    const Outcome outcome = Invoke(args);
+    EXPECT_EQ(outcome.status, 2);
+    return Lines(outcome.err).back();
+  };
+  EXPECT_EQ(error({"plan", "--model", "random:tiny-llama", "--topology", "cpu:1", "--html",
+                   "batch_size=8"}),
+            "error: --html needs a file, and batch_size=8 is a setting; a file of that name is "
+            "./batch_size=8");
+  EXPECT_EQ(
+      error({"plan", "--model", "random:tiny-llama", "--topology", "cpu:1", "--html", "--json"}),
+      "error: --html needs a file, and --json is a flag; a file of that name is ./--json");
+  EXPECT_EQ(error({"sft", "--model", "random:tiny-llama", "--data", data_, "--out", "steps=3"}),
+            "error: --out needs a folder, and steps=3 is a setting; a folder of that name is "
+            "./steps=3");
+  // Names that are only like settings and flags are those of files.
+  for (const char* name : {"./steps=3", "stepz=3", "--jsonn", "steps"}) {
+    EXPECT_THAT(error({"eval", "--model", "random:tiny-llama", "--data", name}),
+                Not(HasSubstr("needs a file")));
+  }
+}
+
 // Whatever the input is that a message repeats.
 TEST_F(CommandLineTest, MessagesAreShort) {
   const std::string huge(size_t{1} << 16, 'x');
@@ -170,6 +194,7 @@ TEST_F(CommandLineTest, BadModels) {
   };
   ExpectBadInput(eval("random:tiny-lama"), "tiny-llama");
   ExpectBadInput(eval(Path("nothing")), "nothing");
+  ExpectBadInput(eval("tiny-lama"), "; the nearest preset is random:tiny-llama; a model is ");
   Write("short.gguf", "GGUF\x03");
   ExpectBadInput(eval(Path("short.gguf")), "short.gguf");
 

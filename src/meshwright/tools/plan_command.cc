@@ -2,19 +2,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -27,6 +26,7 @@
 #include "meshwright/plan/compare.h"
 #include "meshwright/plan/compile_kernel.h"
 #include "meshwright/plan/report_html.h"
+#include "meshwright/plan/saved_plan.h"
 #include "meshwright/plan/search.h"
 #include "meshwright/plan/step_plan.h"
 #include "meshwright/plan/suggest.h"
@@ -50,12 +50,7 @@ absl::StatusOr<plan::EntryPoint> ParseEntryPoint(const std::string& name) {
 // What `--json` printed into a file.
 absl::StatusOr<nlohmann::ordered_json> ReadPlan(const std::string& path) {
   MW_ASSIGN_OR_RETURN(const std::string text, io::ReadRegularFile(path));
-  auto json = nlohmann::ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} is no plan: `meshwright plan --json` prints one", path));
-  }
-  return json;
+  return plan::ParsePlan(text, path);
 }
 
 class PlanCommand : public Command {
@@ -110,7 +105,10 @@ class PlanCommand : public Command {
     }
     MW_RETURN_IF_ERROR(CheckHtml());
     options.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-    MW_ASSIGN_OR_RETURN(const plan::KernelCompiler compiler, plan::KernelCompiler::Create());
+    plan::KernelCompilerOptions compiler_options;
+    compiler_options.note = [&](std::string_view text) { context.Note(text); };
+    MW_ASSIGN_OR_RETURN(const plan::KernelCompiler compiler,
+                        plan::KernelCompiler::Create(compiler_options));
     MW_ASSIGN_OR_RETURN(const plan::Target target,
                         plan::FindTarget(topology_, compiler, hbm_gib_.value_or(0)));
     const std::vector<std::string> presets = models::PresetNames();
@@ -133,31 +131,28 @@ class PlanCommand : public Command {
     MW_ASSIGN_OR_RETURN(const plan::StepPlan plan,
                         plan::PlanStep(*model.model, config, target, compiler, options));
     const bool too_large = plan.fits().has_value() && !*plan.fits();
-    std::vector<plan::Suggestion> suggestions;
+    plan::Suggestions suggestions;
     if (suggest_ || too_large) {
-      context.Note("compiling what could make it smaller");
-      suggestions = plan::SuggestSmaller(*model.model, config, plan, compiler, options);
+      suggestions = plan::SuggestSmaller(*model.model, config, plan, compiler, options,
+                                         [&](std::string_view text) { context.Note(text); });
     }
-    if (!html_.empty()) MW_RETURN_IF_ERROR(WriteHtml(model.origin, plan, suggestions));
     if (context.flags.json) {
       nlohmann::ordered_json json = {{"model", model.origin}};
       json.update(plan::ToJson(plan));
-      if (suggest_ || too_large) json["smaller"] = plan::SuggestionsJson(suggestions);
+      if (suggest_ || too_large) json.update(plan::ToJson(suggestions));
       Print("{}\n", json.dump());
     } else {
       Print("{}", plan::ToText(plan));
-      if (suggest_ || too_large) Print("{}", plan::SuggestionsText(suggestions));
+      if (suggest_ || too_large) Print("{}", plan::ToText(suggestions));
     }
-    return absl::OkStatus();
+    // Last: where the page cannot be written all else is known.
+    return html_.empty() ? absl::OkStatus() : WriteHtml(model.origin, plan, suggestions);
   }
 
  private:
-  // Before anything is compiled.
+  // Whether the page can be written where nothing is lost yet: its file is made, and removed.
   absl::Status CheckHtml() const {
-    if (html_.empty()) return absl::OkStatus();
-    const std::string folder = std::filesystem::path(html_).parent_path().string();
-    if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return absl::OkStatus();
-    return io::ErrnoStatus(errno, "write into the folder of --html", html_);
+    return html_.empty() ? absl::OkStatus() : io::FileWriter::Create(html_).status();
   }
 
   absl::Status RunCompare(const CommandContext& context) const {
@@ -168,7 +163,7 @@ class PlanCommand : public Command {
     }
     MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json a, ReadPlan(compare_.first));
     MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json b, ReadPlan(compare_.second));
-    MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json comparison, plan::Compare(a, b));
+    const nlohmann::ordered_json comparison = plan::Compare(a, b);
     if (context.flags.json) {
       Print("{}\n", comparison.dump());
     } else {
@@ -197,13 +192,6 @@ class PlanCommand : public Command {
     search.note = [&](std::string_view text) { context.Note(text); };
     MW_ASSIGN_OR_RETURN(const plan::SearchResult result,
                         plan::Search(model, config, target, compiler, search));
-    if (!html_.empty()) {
-      std::vector<plan::NamedPlan> plans;
-      for (const plan::Candidate& c : result.ranked)
-        plans.push_back({plan::ToString(c.change), *c.plan});
-      MW_RETURN_IF_ERROR(io::WriteFile(
-          html_, plan::ToHtml(fmt::format("{} on {}", name, target.topology), plans)));
-    }
     if (context.flags.json) {
       nlohmann::ordered_json json = {{"model", name}};
       json.update(plan::ToJson(result));
@@ -211,13 +199,18 @@ class PlanCommand : public Command {
     } else {
       Print("{}", plan::ToText(result));
     }
-    return absl::OkStatus();
+    if (html_.empty()) return absl::OkStatus();
+    std::vector<plan::NamedPlan> plans;
+    for (const plan::Candidate& c : result.ranked)
+      plans.push_back({plan::ToString(c.change), *c.plan});
+    return io::WriteFile(html_,
+                         plan::ToHtml(fmt::format("{} on {}", name, target.topology), plans));
   }
 
   absl::Status WriteHtml(const std::string& model, const plan::StepPlan& plan,
-                         const std::vector<plan::Suggestion>& suggestions) const {
+                         const plan::Suggestions& suggestions) const {
     std::vector<plan::NamedPlan> plans = {{"as asked", plan}};
-    for (const plan::Suggestion& s : suggestions)
+    for (const plan::Suggestion& s : suggestions.smaller)
       plans.push_back({plan::ToString(s.change), s.plan});
     return io::WriteFile(html_,
                          plan::ToHtml(fmt::format("{} on {}", model, plan.target.topology), plans));

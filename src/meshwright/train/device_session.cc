@@ -46,7 +46,9 @@ absl::StatusOr<DeviceSession> OpenDeviceSession(const std::string& device, const
         fmt::format("mesh {} has {} devices but {} has {}; choose sizes whose product is {}",
                     mesh.ToString(), mesh_devices, device, num_devices, num_devices));
   }
-  auto cache = runtime::ExecutableCache::Open();
+  runtime::ExecutableCacheOptions cache_options;
+  cache_options.note = note;
+  auto cache = runtime::ExecutableCache::Open(cache_options);
   if (cache.ok()) {
     session.cache = *std::move(cache);
   } else if (note) {

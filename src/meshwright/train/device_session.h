@@ -26,7 +26,7 @@ struct DeviceSession {
 
 // Opens what `device` names ("cpu", "cpu:8", "tpu", "gpu", a plugin's path) for `mesh`, which may
 // be empty: a CPU gets as many virtual devices as the mesh has. `note` hears of a cache that
-// cannot be had.
+// cannot be had, and of what is damaged in it, from any thread while the session is used.
 //
 // Errors: what the plugin reports; FailedPrecondition for one without devices; InvalidArgument
 // when there are not as many as the mesh has.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "meshwright/base/excerpt.h"
+#include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/checksum.h"
 #include "meshwright/io/file_util.h"
@@ -199,10 +200,13 @@ absl::StatusOr<std::string> NewestCheckpoint(const std::string& checkpoints) {
 
 absl::StatusOr<OpenedModel> OpenPath(const std::string& path, const std::string& base) {
   if (!io::FileExists(path)) {
-    return absl::NotFoundError(
-        fmt::format("no model at {}; a model is a Hugging Face folder, a .gguf file, a checkpoint "
-                    "folder or random:PRESET[:SEED] with PRESET one of {}",
-                    Excerpt(path), fmt::join(models::PresetNames(), ", ")));
+    const std::vector<std::string> presets = models::PresetNames();
+    const std::string nearest = NearestName(path, presets);
+    return absl::NotFoundError(fmt::format(
+        "no model at {}{}; a model is a Hugging Face folder, a .gguf file, a checkpoint folder or "
+        "random:PRESET[:SEED] with PRESET one of {}",
+        Excerpt(path), nearest.empty() ? "" : "; the nearest preset is random:" + nearest,
+        fmt::join(presets, ", ")));
   }
   if (!io::IsDirectory(path)) {
     if (path.ends_with(".safetensors")) {
