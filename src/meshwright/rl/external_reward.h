@@ -26,7 +26,7 @@ namespace mw::rl {
 // A process that ends or does not answer within the timeout, all samples of a batch together, is
 // begun again once for a batch; the second time is an error. An answer that is none is one at once.
 // Each names the command and the first sample without a reward. Ctrl-C does not reach the process:
-// it has a group of its own.
+// it has a group of its own, which ends with this program however that ends, by kill -9 too.
 class ExternalReward : public Reward {
  public:
   ExternalReward(std::string command, const RewardContext& context);
