@@ -227,7 +227,7 @@ absl::StatusOr<LoadedExecutable> ExecutableCache::Compile(const Client& client,
       count(&ExecutableCacheStats::corrupted,
             fmt::format("compiled anew: entry '{}' is damaged, {}", path, View(payload.status())));
     } else {
-      absl::StatusOr<LoadedExecutable> loaded = client.Deserialize(*payload);
+      absl::StatusOr<LoadedExecutable> loaded = client.Deserialize(*payload, options);
       if (loaded.ok()) {
         count(&ExecutableCacheStats::hits, "");
         out.hit = true;
