@@ -101,7 +101,7 @@ class GrpoRun : public train::Run {
     if (!config_.given.contains("max_target_length")) {
       config_.data.max_target_length = prompts_.longest + max_new_tokens;
     }
-    config_.engine.loss.grpo.max_segments = MaxSegments(config_, prompts_.shortest);
+    config_.engine.loss.grpo.max_segments = MaxSegments(config_, prompts_.Lengths());
     if (config_.given.contains("packing") && config_.data.packing && loss().max_segments == 1) {
       Note(fmt::format(
           "packing=true: rows of {} tokens have room for one sample each, of a prompt of {} and "
