@@ -84,7 +84,7 @@ absl::Status SampleLog::Begin(bool resume, int64_t last_step) const {
 
 absl::Status SampleLog::Append(const std::string& lines) {
   if (has_failed_) return absl::OkStatus();
-  const absl::Status status = AppendToFile(path_, lines);
+  absl::Status status = AppendToFile(path_, lines);
   has_failed_ = !status.ok();
   return status;
 }

@@ -209,6 +209,7 @@ absl::Status Run::OpenOutput() {
 
 std::vector<MetricRecord> Run::ToRecords(const std::vector<StepMetrics>& metrics) {
   std::vector<MetricRecord> records;
+  records.reserve(metrics.size());
   for (const StepMetrics& step : metrics) records.push_back(step.ToRecord());
   return records;
 }
@@ -357,7 +358,7 @@ absl::Status Run::CheckOutput() const {
 absl::Status Run::FinishSaving(bool trained) {
   if (!checkpointer_) return absl::OkStatus();
   const bool was_busy = checkpointer_->busy();
-  const absl::Status status = checkpointer_->Wait();
+  absl::Status status = checkpointer_->Wait();
   if (trained || !was_busy) return status;
   Note(status.ok() ? fmt::format("{} is complete", checkpointer_->newest())
                    : std::string(status.message()));
