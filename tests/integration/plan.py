@@ -176,6 +176,14 @@ def main():
         check_compare(planner, plan, folder)
         check_html(planner, args.faults, folder)
         check_damaged_cache(planner, plan)
+        # What `grpo` would run: all samples in one update, and rows that they share or not.
+        for setting, shared in (("packing=true", "up to 16 samples share a row"),
+                                ("packing=false", "each sample has a row of its own")):
+            run = planner.run("--topology", "cpu:1", "--json", "loss.name=grpo", "prompts_per_step=2",
+                              "num_generations=8", setting)
+            plan = json.loads(run.stdout) if run.returncode == 0 else fail(run.stderr)
+            if plan["kernels"]["accum_kernel"]["count"] != 3 or shared not in "".join(plan["notes"]):
+                fail(f"not what grpo runs with {setting}: {run.stdout}")
 
         expect(planner.run("--topology", "tpu9:2x2"), 2, "there are b200, cpu, ")
         expect(planner.run("--topology", "cpu:0"), 2, "cpu:0")

@@ -458,9 +458,7 @@ absl::StatusOr<std::vector<PromptRow>> LoadPrompts(const std::string& path,
       prompt.json = lines.text();
       MW_ASSIGN_OR_RETURN(ordered_json source, PromptOfRow(row));
       if (source.is_array() && source[0].is_number()) {
-        Example example;
-        MW_RETURN_IF_ERROR(ReadTokenRow({{"input_ids", source}}, example));
-        prompt.ids = std::move(example.ids);
+        MW_ASSIGN_OR_RETURN(prompt.ids, ReadTokenIds(source, "prompt"));
         prompt.text = fmt::format("{}", fmt::join(prompt.ids, " "));
         return CheckLength(std::move(prompt), max_prompt_length);
       }

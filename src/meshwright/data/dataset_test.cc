@@ -13,6 +13,7 @@
 namespace mw::data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
@@ -251,6 +252,24 @@ TEST_F(DatasetTest, PromptsEndWithTheGenerationPrompt) {
   EXPECT_EQ((*prompts)[1].ids.size(), 5u);
   EXPECT_THAT(Message(LoadPrompts(path, encoder_, &template_, 4).status()),
               HasSubstr("prompts.jsonl:1"));
+}
+
+TEST_F(DatasetTest, PromptsThatAreNoneAreToldByTheirName) {
+  const std::string path = ::testing::TempDir() + "/bad_prompts.jsonl";
+  const std::string neither =
+      "`prompt` must be text, or a list of token ids or messages that is not empty";
+  for (const auto& [prompt, says] : std::vector<std::pair<std::string, std::string>>{
+           {"[3, -1]", "`prompt` must hold integers from 0 to 2^31 - 1, and its item 1 is -1"},
+           {"[3, 4, 5.5]", "and its item 2 is 5.5"},
+           {"[3, \"x\"]", "and its item 1 is \"x\""},
+           {"[99999999999]", "and its item 0 is 99999999999"},
+           {"[]", neither},
+           {"7", neither},
+           {"{}", neither}}) {
+    std::ofstream(path) << "{\"prompt\": " << prompt << "}\n";
+    EXPECT_THAT(Message(LoadPrompts(path, encoder_, &template_, 100).status()),
+                AllOf(HasSubstr("bad_prompts.jsonl:1: "), HasSubstr(says)));
+  }
 }
 
 TEST_F(DatasetTest, DemoDataIsWholeAndHeldOutQuestionsAreNew) {

@@ -145,17 +145,26 @@ ordered_json TemplateVariables(const ordered_json& row) {
   return out;
 }
 
-absl::Status ReadTokenRow(const ordered_json& row, Example& example) {
-  const ordered_json& ids = row["input_ids"];
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const ordered_json& ids, const char* key) {
   if (!ids.is_array() || ids.empty()) {
-    return absl::InvalidArgumentError("`input_ids` must be a list with at least one id");
+    return absl::InvalidArgumentError(fmt::format("`{}` must be a list with at least one id", key));
   }
+  std::vector<int32_t> read;
   for (const ordered_json& id : ids) {
     if (!id.is_number_integer() || id < 0 || id > std::numeric_limits<int32_t>::max()) {
-      return absl::InvalidArgumentError("`input_ids` must hold integers from 0 to 2^31 - 1");
+      const std::string text = id.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+      return absl::InvalidArgumentError(
+          fmt::format("`{}` must hold integers from 0 to 2^31 - 1, and its item {} is {}", key,
+                      read.size(), Excerpt(text)));
     }
-    example.ids.push_back(id.get<int32_t>());
+    read.push_back(id.get<int32_t>());
   }
+  return read;
+}
+
+absl::Status ReadTokenRow(const ordered_json& row, Example& example) {
+  const ordered_json& ids = row["input_ids"];
+  MW_ASSIGN_OR_RETURN(example.ids, ReadTokenIds(ids, "input_ids"));
   example.loss_mask.assign(example.ids.size(), 1);
   if (!row.contains("loss_mask")) return absl::OkStatus();
   const ordered_json& mask = row["loss_mask"];
@@ -180,9 +189,12 @@ absl::StatusOr<ordered_json> PromptOfRow(const ordered_json& row) {
   if (prompt.is_array() && !prompt.empty() && prompt[0].is_number() && row.contains("prompt")) {
     return prompt;
   }
-  if (!prompt.is_array()) {
-    return absl::InvalidArgumentError(fmt::format("`{}` must be a list of messages", key));
+  if (row.contains("prompt") && (!prompt.is_array() || prompt.empty())) {
+    return absl::InvalidArgumentError(
+        "`prompt` must be text, or a list of token ids or messages that is not empty");
   }
+  if (!prompt.is_array())
+    return absl::InvalidArgumentError("`messages` must be a list of messages");
   while (!prompt.empty() && prompt.back().is_object() && prompt.back().contains("role") &&
          prompt.back()["role"] == "assistant") {
     prompt.erase(prompt.size() - 1);

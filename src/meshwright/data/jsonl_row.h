@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "meshwright/data/dataset.h"
@@ -49,6 +50,11 @@ std::string RowId(const nlohmann::ordered_json& row, const std::string& place);
 
 // The variables of a row that chat templates take: `tools` and what "chat_template_kwargs" holds.
 nlohmann::ordered_json TemplateVariables(const nlohmann::ordered_json& row);
+
+// `ids`, a row's field `key`, as token ids of whatever vocabulary. Errors: InvalidArgument for what
+// is no list, for an empty one and for an item that is no id, with its place.
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const nlohmann::ordered_json& ids,
+                                                  const char* key);
 
 // Fills ids and mask from `input_ids` and `loss_mask`.
 absl::Status ReadTokenRow(const nlohmann::ordered_json& row, Example& example);

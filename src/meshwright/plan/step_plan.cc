@@ -297,6 +297,20 @@ std::optional<int64_t> StepPlan::sent_bytes() const {
   return bytes;
 }
 
+namespace {
+
+// How the rows of loss.name=grpo are filled.
+std::string PackingNote(const train::TrainConfig& config) {
+  const int64_t most = config.engine.loss.grpo.max_segments;
+  if (most == 1) return "each sample has a row of its own";
+  return fmt::format(
+      "up to {} samples share a row (packing=true): what is planned are the {} micro-batches of an "
+      "update whose samples fill their rows, and shorter ones make fewer",
+      most, config.gradient_accumulation_steps);
+}
+
+}  // namespace
+
 absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::TrainConfig& config,
                                   const Target& target, const KernelCompiler& compiler,
                                   const PlanOptions& options) {
@@ -317,6 +331,7 @@ absl::StatusOr<StepPlan> PlanStep(const models::Model& model, const train::Train
   if (engine.loss.name == "grpo") {
     plan.notes.emplace_back(
         "sampling, and the programs that score what was sampled, are not in this plan");
+    plan.notes.push_back(PackingNote(config));
   }
   const int64_t rows = config.data.batch_size * config.gradient_accumulation_steps;
   const int64_t length = config.data.max_target_length;

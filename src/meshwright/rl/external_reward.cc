@@ -35,6 +35,14 @@ constexpr int kSliceMs = 100;
 constexpr size_t kLongestLine = 1 << 20;
 constexpr double kLargestReward = 1e30;  // its square is a number
 
+// Runs the command $1. Beside it, with no parent among its processes that could come to wait for
+// it, a shell waits for a line on descriptor 3, whose other end this program alone has. Where it
+// ends without one, by kill -9 say, that shell ends the process group: the command, what it has
+// begun, and itself. PR_SET_PDEATHSIG would end only the command's own shell.
+constexpr const char* kScript =
+    "( (read -r line <&3 || kill -9 0) >/dev/null 2>&1 & ); exec 3<&-; exec /bin/sh -c \"$1\"";
+constexpr int kScriptLifeFd = 3;
+
 absl::Status Errno(const char* what) {
   return absl::InternalError(fmt::format("{} failed: {}", what, std::strerror(errno)));
 }
@@ -67,27 +75,48 @@ class NoSigpipe {
 
 }  // namespace
 
+// A pipe whose ends are closed with it, and by exec.
+struct Pipe {
+  int read_end = -1;
+  int write_end = -1;
+
+  Pipe() = default;
+  ~Pipe() {
+    if (read_end >= 0) ::close(read_end);
+    if (write_end >= 0) ::close(write_end);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  absl::Status Open() {
+    std::array<int, 2> ends = {-1, -1};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return Errno("making a pipe");
+    read_end = ends[0];
+    write_end = ends[1];
+    return absl::OkStatus();
+  }
+};
+
 // The child, and our ends of its pipes.
 class ExternalReward::Process {
  public:
   static absl::StatusOr<std::unique_ptr<Process>> Start(const std::string& command) {
+    Pipe in;
+    Pipe out;
+    Pipe life;
+    for (Pipe* const pipe : {&in, &out, &life}) MW_RETURN_IF_ERROR(pipe->Open());
     auto process = std::make_unique<Process>();
-    std::array<int, 2> in = {-1, -1};
-    std::array<int, 2> out = {-1, -1};
-    if (::pipe2(in.data(), O_CLOEXEC) != 0) return Errno("making a pipe");
-    process->in_ = in[1];
-    if (::pipe2(out.data(), O_CLOEXEC) != 0) {
-      const absl::Status status = Errno("making a pipe");
-      ::close(in[0]);
-      return status;
-    }
-    process->out_ = out[0];
-    ::fcntl(in[1], F_SETFL, O_NONBLOCK);
-    ::fcntl(out[0], F_SETFL, O_NONBLOCK);
+    process->in_ = std::exchange(in.write_end, -1);
+    process->out_ = std::exchange(out.read_end, -1);
+    process->life_ = std::exchange(life.write_end, -1);
+    ::fcntl(process->in_, F_SETFL, O_NONBLOCK);
+    ::fcntl(process->out_, F_SETFL, O_NONBLOCK);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, in.read_end, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out.write_end, STDOUT_FILENO);
+    // The last: it may be one of theirs, of which there are copies by then.
+    posix_spawn_file_actions_adddup2(&actions, life.read_end, kScriptLifeFd);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     // What this program ignores is not for the child to ignore.
@@ -101,13 +130,11 @@ class ExternalReward::Process {
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setflags(
         &attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-    const char* const argv[] = {"/bin/sh", "-c", command.c_str(), nullptr};
+    const char* const argv[] = {"/bin/sh", "-c", kScript, "sh", command.c_str(), nullptr};
     const int error = ::posix_spawn(&process->pid_, argv[0], &actions, &attributes,
                                     const_cast<char* const*>(argv), environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
-    ::close(in[0]);
-    ::close(out[1]);
     if (error != 0) {
       process->pid_ = -1;
       errno = error;
@@ -121,6 +148,11 @@ class ExternalReward::Process {
     CloseInput();
     if (pid_ > 0 && !Wait(1.0)) Kill();
     if (out_ >= 0) ::close(out_);
+    if (life_ < 0) return;
+    // What a command that has ended leaves running on purpose goes on.
+    const NoSigpipe no_sigpipe;
+    [[maybe_unused]] const ssize_t written = ::write(life_, "\n", 1);
+    ::close(life_);
   }
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -169,6 +201,7 @@ class ExternalReward::Process {
   int status_ = 0;
   int in_ = -1;
   int out_ = -1;
+  int life_ = -1;  // see kScript
   std::string unread_;
 };
 

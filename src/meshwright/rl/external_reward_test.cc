@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -174,6 +177,50 @@ TEST_F(ExternalRewardTest, AStopIsHeard) {
   const auto scores = reward.Score(inputs_, &stop);
   stopper.join();
   EXPECT_EQ(scores.status().code(), absl::StatusCode::kCancelled);
+}
+
+// A hung command of two processes, whose program is killed.
+TEST_F(ExternalRewardTest, NothingOutlivesAProgramThatIsKilled) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const std::string to_us = ">&" + std::to_string(ends[1]);
+  const pid_t program = ::fork();
+  ASSERT_GE(program, 0);
+  if (program == 0) {
+    ExternalReward reward("echo begun " + to_us + "; sleep 300 | cat", context_);
+    reward.Score(inputs_, nullptr).IgnoreError();
+    ::_exit(1);
+  }
+  ::close(ends[1]);
+  char begun[6];
+  ASSERT_EQ(::read(ends[0], begun, sizeof(begun)), 6);
+  ASSERT_EQ(::kill(program, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(program, nullptr, 0), program);
+  // Its end is read once nobody has the other end of the pipe.
+  pollfd end = {ends[0], POLLIN, 0};
+  ASSERT_EQ(::poll(&end, 1, 60'000), 1) << "it goes on";
+  EXPECT_EQ(::read(ends[0], begun, 1), 0);
+  ::close(ends[0]);
+}
+
+// What a command leaves running when it ends is its own affair, and waited for by nobody.
+TEST_F(ExternalRewardTest, WhatACommandLeavesRunningOutlivesIt) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  int go_on[2];
+  ASSERT_EQ(::pipe(go_on), 0);
+  {
+    ExternalReward reward("(read line <&" + std::to_string(go_on[0]) + "; echo lives >&" +
+                              std::to_string(ends[1]) + ") >/dev/null & " +
+                              EachLine("say(s['id'], 1)"),
+                          context_);
+    ASSERT_TRUE(reward.Score(inputs_, nullptr).ok());
+  }
+  ::close(ends[1]);
+  ASSERT_EQ(::write(go_on[1], "\n", 1), 1);
+  char lives[6];
+  EXPECT_EQ(::read(ends[0], lives, sizeof(lives)), 6);
+  for (const int fd : {ends[0], go_on[0], go_on[1]}) ::close(fd);
 }
 
 // Negative control of NoSigpipe: the signal would end this test.

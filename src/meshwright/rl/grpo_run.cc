@@ -101,7 +101,7 @@ class GrpoRun : public train::Run {
     if (!config_.given.contains("max_target_length")) {
       config_.data.max_target_length = prompts_.longest + max_new_tokens;
     }
-    config_.engine.loss.grpo.max_segments = MaxSegments(config_, prompts_.shortest);
+    config_.engine.loss.grpo.max_segments = MaxSegments(config_, prompts_.Lengths());
     if (config_.given.contains("packing") && config_.data.packing && loss().max_segments == 1) {
       Note(fmt::format(
           "packing=true: rows of {} tokens have room for one sample each, of a prompt of {} and "
@@ -286,9 +286,9 @@ class GrpoRun : public train::Run {
     std::string& lines = progress_.batch->lines;
     if (lines.empty()) return;
     // Training is worth more than its log.
-    if (!sample_log_.Append(lines) && !samples_are_missing_) {
-      samples_are_missing_ = true;
-      Note(fmt::format("{} could not be written: samples are missing there", sample_log_.path()));
+    if (const absl::Status written = sample_log_.Append(lines); !written.ok()) {
+      Note(fmt::format("samples are no longer written: {}", std::string(written.message())));
+      LoseLog(std::string(written.message()));
     }
     lines.clear();
   }
@@ -314,7 +314,7 @@ class GrpoRun : public train::Run {
   }
 
   const GrpoOptions& options_;
-  const SampleLog sample_log_;
+  SampleLog sample_log_;
   RewardSum rewards_;
   train::TextReader reader_;
   Prompts prompts_;
@@ -325,7 +325,6 @@ class GrpoRun : public train::Run {
   std::string reference_fingerprint_;
   std::unique_ptr<PolicySampler> policy_;
   GrpoProgress progress_;
-  bool samples_are_missing_ = false;
   int64_t last_sampled_step_ = 0;  // of the lines of samples.jsonl that a continued run keeps
   BatchTimes times_;
   Clock::time_point record_end_;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "meshwright/rl/grpo_run_for_test.h"
+#include "meshwright/train/file_size_limit_for_test.h"
 
 namespace mw::rl {
 namespace {
@@ -339,6 +341,32 @@ TEST_F(GrpoRunTest, WritesTextsForTensorBoard) {
   }
   EXPECT_THAT(bytes, HasSubstr("samples"));
   EXPECT_THAT(bytes, HasSubstr(Samples()[0]["completion"].get<std::string>()));
+}
+
+TEST_F(GrpoRunTest, SamplesThatCannotBeWrittenFailTheRunOnceItHasSaved) {
+  // So many samples that metrics.jsonl is shorter.
+  const std::vector<std::string> settings = {"steps=4", "num_generations=24", "tensorboard=false"};
+  Run(settings);
+  const size_t num_samples = Samples().size();
+  options_.out = dir_ + "/full";
+  std::optional<train::FileSizeLimit> limit;
+  options_.before_micro_batch = [&](int64_t step, int64_t, const data::Batch&) {
+    if (step == 2) limit.emplace(std::filesystem::file_size(options_.out + "/samples.jsonl") + 20);
+    if (step == 3) limit.reset();
+  };
+  const absl::Status failed = TryRun(settings).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(std::string(failed.message()),
+            "the log of the run is not whole: cannot write " + options_.out +
+                "/samples.jsonl: File too large; the weights are saved as " + options_.out +
+                "/checkpoints/4");
+  EXPECT_THAT(notes_, HasSubstr("samples are no longer written: cannot write " + options_.out));
+  EXPECT_EQ(Weights(4, "full"), Weights(4));
+  options_.before_micro_batch = nullptr;
+  options_.resume = true;
+  const auto resumed = TryRun({"steps=5", "num_generations=24", "tensorboard=false"});
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_LT(Samples("full").size(), num_samples);
 }
 
 TEST_F(GrpoRunTest, WhatCannotBeDoneIsRefused) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <utility>
 
 #include "meshwright/base/float32.h"
 
@@ -14,16 +13,63 @@ RowShape RowShapeOf(const train::TrainConfig& config) {
           config.engine.loss.grpo.max_segments};
 }
 
-int64_t MaxSegments(const train::TrainConfig& config, int64_t shortest_prompt) {
-  constexpr int64_t kMost = 64;
+namespace {
+
+constexpr int64_t kMostSegments = 64;
+
+// Samples of an update.
+int64_t SamplesPerUpdate(const train::TrainConfig& config) {
+  const BatchPlan plan = BatchPlan::Of(config);
+  return std::min(plan.num_rows, plan.rows_per_update);
+}
+
+// One update takes all samples where nothing else is said.
+void FillMicroBatches(train::TrainConfig& config) {
+  if (config.given.contains("gradient_accumulation_steps")) return;
+  const int64_t batch_size = config.data.batch_size;
+  config.gradient_accumulation_steps =
+      (BatchPlan::Of(config).num_rows + batch_size - 1) / batch_size;
+}
+
+// What the batches of the loss hold.
+void FillLoss(train::TrainConfig& config) {
+  const train::PolicyOptions& policy = config.policy;
+  train::GrpoOptions& loss = config.engine.loss.grpo;
+  loss.temperature = config.generation.temperature;
+  loss.has_old_log_probs =
+      policy.old_log_probs == "sampler" || BatchPlan::Of(config).updates_per_batch() > 1;
+  loss.has_sampler_log_probs = policy.old_log_probs == "trainer";
+}
+
+}  // namespace
+
+int64_t MaxSegments(const train::TrainConfig& config, std::vector<int64_t> prompt_lengths) {
   if (!config.data.packing) return 1;
-  return std::clamp<int64_t>(config.data.max_target_length / (shortest_prompt + 1), 1, kMost);
+  const int64_t most = std::min(kMostSegments, SamplesPerUpdate(config));
+  const int64_t num_prompts = std::ssize(prompt_lengths);
+  const int64_t draws = (config.policy.prompts_per_step + num_prompts - 1) / num_prompts;
+  std::ranges::sort(prompt_lengths);
+  int64_t room = config.data.max_target_length;
+  int64_t segments = 0;
+  for (const int64_t length : prompt_lengths) {
+    const int64_t of_prompt = std::min(draws * config.policy.num_generations, room / (length + 1));
+    segments += of_prompt;
+    room -= of_prompt * (length + 1);
+    if (of_prompt == 0 || segments >= most) break;
+  }
+  return std::clamp<int64_t>(segments, 1, most);
+}
+
+void AssumeGrpoRun(train::TrainConfig& config) {
+  FillMicroBatches(config);
+  FillLoss(config);
+  config.engine.loss.grpo.max_segments = MaxSegments(config, {1});
 }
 
 absl::Status FinishGrpoSettings(train::TrainConfig& config) {
   const train::PolicyOptions& policy = config.policy;
-  train::GrpoOptions& loss = config.engine.loss.grpo;
-  const auto refuse = [](std::string text) { return absl::InvalidArgumentError(std::move(text)); };
+  const train::GrpoOptions& loss = config.engine.loss.grpo;
+  const auto refuse = [](const std::string& text) { return absl::InvalidArgumentError(text); };
   if (config.engine.loss.name != "grpo") {
     return refuse(fmt::format("grpo has loss.name=grpo, not {}", config.engine.loss.name));
   }
@@ -65,9 +111,7 @@ absl::Status FinishGrpoSettings(train::TrainConfig& config) {
   }
   const int64_t batch_size = config.data.batch_size;
   const int64_t num_rows = BatchPlan::Of(config).num_rows;
-  if (!config.given.contains("gradient_accumulation_steps")) {
-    config.gradient_accumulation_steps = (num_rows + batch_size - 1) / batch_size;
-  }
+  FillMicroBatches(config);
   const int64_t rows_per_update = BatchPlan::Of(config).rows_per_update;
   if (rows_per_update > num_rows ? rows_per_update - num_rows >= batch_size
                                  : num_rows % rows_per_update != 0) {
@@ -78,10 +122,7 @@ absl::Status FinishGrpoSettings(train::TrainConfig& config) {
         config.gradient_accumulation_steps, batch_size, num_rows, policy.prompts_per_step,
         policy.num_generations, std::max<int64_t>(1, num_rows / batch_size)));
   }
-  loss.temperature = generation.temperature;
-  loss.has_old_log_probs =
-      policy.old_log_probs == "sampler" || BatchPlan::Of(config).updates_per_batch() > 1;
-  loss.has_sampler_log_probs = policy.old_log_probs == "trainer";
+  FillLoss(config);
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "meshwright/rl/rollouts.h"
@@ -27,9 +28,12 @@ struct BatchPlan {
   int64_t updates_per_batch() const { return updates_per_pass() * num_passes; }
 };
 
-// How many samples may share a row: 1 without packing, else as many as a row has room for of the
-// shortest prompt with a token after it, up to 64, since sums over samples cost that much more.
-int64_t MaxSegments(const train::TrainConfig& config, int64_t shortest_prompt);
+// How many samples may share a row: 1 without packing, else as many samples of an update as a row
+// has room for, those of the shortest prompts with one token each, up to 64, since sums over
+// samples cost that much more. A prompt has no more samples than a batch draws of it while all
+// prompts are drawn alike; where a later batch could have more in a row, they take another row.
+// REQUIRES: there are prompts; FinishGrpoSettings.
+int64_t MaxSegments(const train::TrainConfig& config, std::vector<int64_t> prompt_lengths);
 
 // How rollouts lie in micro-batches, by the settings and max_segments of the loss.
 RowShape RowShapeOf(const train::TrainConfig& config);
@@ -39,6 +43,10 @@ RowShape RowShapeOf(const train::TrainConfig& config);
 //
 // Errors: InvalidArgument for what the loop can't do, naming the setting and what would work.
 absl::Status FinishGrpoSettings(train::TrainConfig& config);
+
+// The same and max_segments of a run whose prompts are not known, for who plans it: as many samples
+// share a row as of any prompts could. Refuses nothing.
+void AssumeGrpoRun(train::TrainConfig& config);
 
 }  // namespace mw::rl
 

@@ -10,6 +10,12 @@
 
 namespace mw::rl {
 
+std::vector<int64_t> Prompts::Lengths() const {
+  std::vector<int64_t> lengths;
+  for (const data::PromptRow& row : rows) lengths.push_back(std::ssize(row.ids));
+  return lengths;
+}
+
 absl::StatusOr<std::shared_ptr<const data::Dataset>> Prompts::Examples() const {
   std::vector<data::Example> examples;
   for (const data::PromptRow& row : rows) {

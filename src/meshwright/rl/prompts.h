@@ -23,6 +23,7 @@ struct Prompts {
   int64_t longest = 0;
   int64_t shortest = 0;
 
+  std::vector<int64_t> Lengths() const;
   // As examples, for a DataIterator to draw.
   absl::StatusOr<std::shared_ptr<const data::Dataset>> Examples() const;
   // Of all rows, what rewards see of them too.

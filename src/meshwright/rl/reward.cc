@@ -200,7 +200,7 @@ bool IsProgram(const std::string& word) {
 absl::StatusOr<std::vector<double>> ParseWeights(const std::string& text, size_t count) {
   if (text.empty()) return std::vector<double>(count, 1.0);
   std::vector<double> weights;
-  std::istringstream parts(text);
+  std::istringstream parts(text + ",");
   for (std::string part; std::getline(parts, part, ',');) {
     double weight = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), weight);
@@ -211,9 +211,12 @@ absl::StatusOr<std::vector<double>> ParseWeights(const std::string& text, size_t
     weights.push_back(weight);
   }
   if (weights.size() == count) return weights;
-  return absl::InvalidArgumentError(fmt::format("reward.weights={} has {} numbers for {} reward{}",
-                                                Excerpt(text), weights.size(), count,
-                                                count == 1 ? "" : "s"));
+  const auto number_of = [](size_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  return absl::InvalidArgumentError(fmt::format("reward.weights={} has {} for {}", Excerpt(text),
+                                                number_of(weights.size(), "number"),
+                                                number_of(count, "reward")));
 }
 
 // A setting that none of the rewards reads would do nothing.

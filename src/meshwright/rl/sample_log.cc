@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <cerrno>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "meshwright/base/status_macros.h"
@@ -13,6 +14,17 @@ namespace mw::rl {
 namespace {
 
 constexpr size_t kShownSamples = 4;
+
+absl::Status AppendToFile(const std::string& path, const std::string& text) {
+  std::FILE* const file = std::fopen(path.c_str(), "ab");
+  if (file == nullptr) return io::ErrnoStatus(errno, "open", path);
+  int error = 0;
+  if (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0) {
+    error = errno;
+  }
+  if (std::fclose(file) != 0 && error == 0) error = errno;
+  return error == 0 ? absl::OkStatus() : io::ErrnoStatus(error, "write", path);
+}
 
 }  // namespace
 
@@ -70,11 +82,11 @@ absl::Status SampleLog::Begin(bool resume, int64_t last_step) const {
   return io::WriteFile(path_, kept);
 }
 
-bool SampleLog::Append(const std::string& lines) const {
-  std::ofstream file(path_, std::ios::binary | std::ios::app);
-  file << lines;
-  file.close();
-  return static_cast<bool>(file);
+absl::Status SampleLog::Append(const std::string& lines) {
+  if (has_failed_) return absl::OkStatus();
+  absl::Status status = AppendToFile(path_, lines);
+  has_failed_ = !status.ok();
+  return status;
 }
 
 }  // namespace mw::rl

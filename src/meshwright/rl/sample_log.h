@@ -28,12 +28,13 @@ class SampleLog {
   // Begins the file, with the lines that it had up to step `last_step` where `resume` is true.
   // Errors: those of train::LinesUpTo and io::WriteFile.
   absl::Status Begin(bool resume, int64_t last_step) const;
-  // Appends lines. False: that failed.
-  bool Append(const std::string& lines) const;
-  const std::string& path() const { return path_; }
+  // Appends lines. After an error nothing more is appended, behind what may be half a line.
+  // Errors: what the system says of opening or writing the file, once.
+  absl::Status Append(const std::string& lines);
 
  private:
   std::string path_;
+  bool has_failed_ = false;
 };
 
 }  // namespace mw::rl

@@ -21,6 +21,7 @@ absl::StatusOr<std::vector<Rollout>> SampleRollouts(PolicySampler& policy, Rewar
                                                     const std::atomic<bool>& stop,
                                                     BatchTimes& times) {
   std::vector<std::vector<int32_t>> ids;
+  ids.reserve(rows.size());
   for (const int64_t row : rows) ids.push_back(prompts.rows[static_cast<size_t>(row)].ids);
   Clock::time_point start = Clock::now();
   MW_ASSIGN_OR_RETURN(

@@ -135,10 +135,11 @@ absl::StatusOr<LoadedExecutable> Client::Compile(std::string_view stablehlo_text
   args.compile_options_size = option_bytes.size();
   MW_RETURN_IF_ERROR(
       CompilationError(MW_PJRT_CALL(plugin_->api(), PJRT_Client_Compile, args), "compile"));
-  return LoadedExecutable::Wrap(shared_from_this(), args.executable);
+  return LoadedExecutable::Wrap(shared_from_this(), args.executable, options.portable);
 }
 
-absl::StatusOr<LoadedExecutable> Client::Deserialize(std::string_view bytes) const {
+absl::StatusOr<LoadedExecutable> Client::Deserialize(std::string_view bytes,
+                                                     const CompileOptions& options) const {
   MW_PJRT_ARGS(PJRT_Executable_DeserializeAndLoad_Args, args);
   args.client = client_;
   args.serialized_executable = bytes.data();
@@ -146,7 +147,7 @@ absl::StatusOr<LoadedExecutable> Client::Deserialize(std::string_view bytes) con
   MW_RETURN_IF_ERROR(
       Annotate(MW_PJRT_CALL(plugin_->api(), PJRT_Executable_DeserializeAndLoad, args),
                "load a serialized executable"));
-  return LoadedExecutable::Wrap(shared_from_this(), args.loaded_executable);
+  return LoadedExecutable::Wrap(shared_from_this(), args.loaded_executable, options.portable);
 }
 
 absl::StatusOr<Buffer> Client::Upload(const HostTensor& tensor, int device,

@@ -114,10 +114,11 @@ class Client : public std::enable_shared_from_this<Client> {
   absl::StatusOr<LoadedExecutable> Compile(std::string_view stablehlo_text,
                                            const CompileOptions& options = {}) const;
 
-  // Loads what Executable::Serialize wrote. Custom-call targets of the program
-  // must have been registered.
-  // Errors: the plugin's, e.g. for bytes of another plugin build.
-  absl::StatusOr<LoadedExecutable> Deserialize(std::string_view bytes) const;
+  // Loads what Executable::Serialize wrote of a program that was compiled with `options`.
+  // Custom-call targets of the program must have been registered. Errors: the plugin's, e.g. for
+  // bytes of another plugin build; those of LoadedExecutable::Wrap.
+  absl::StatusOr<LoadedExecutable> Deserialize(std::string_view bytes,
+                                               const CompileOptions& options = {}) const;
 
   // Puts `tensor` on devices()[device].
   // Errors: InvalidArgument for an index out of range, a tensor without bytes, and one to

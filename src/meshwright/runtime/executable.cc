@@ -193,6 +193,7 @@ LoadedExecutable::LoadedExecutable(LoadedExecutable&& other) noexcept
     : client_(std::move(other.client_)),
       loaded_(std::exchange(other.loaded_, nullptr)),
       executable_(std::move(other.executable_)),
+      portable_(other.portable_),
       device_ids_(std::move(other.device_ids_)),
       num_outputs_(other.num_outputs_),
       scratch_(std::move(other.scratch_)) {}
@@ -203,6 +204,7 @@ LoadedExecutable& LoadedExecutable::operator=(LoadedExecutable&& other) noexcept
     client_ = std::move(other.client_);
     loaded_ = std::exchange(other.loaded_, nullptr);
     executable_ = std::move(other.executable_);
+    portable_ = other.portable_;
     device_ids_ = std::move(other.device_ids_);
     num_outputs_ = other.num_outputs_;
     scratch_ = std::move(other.scratch_);
@@ -222,10 +224,12 @@ void LoadedExecutable::Release() {
 }
 
 absl::StatusOr<LoadedExecutable> LoadedExecutable::Wrap(std::shared_ptr<const Client> client,
-                                                        PJRT_LoadedExecutable* executable) {
+                                                        PJRT_LoadedExecutable* executable,
+                                                        bool portable) {
   LoadedExecutable out;
   out.client_ = std::move(client);
   out.loaded_ = executable;
+  out.portable_ = portable;
   const Plugin& plugin = out.client_->plugin();
 
   MW_PJRT_ARGS(PJRT_LoadedExecutable_GetExecutable_Args, get);
@@ -233,6 +237,8 @@ absl::StatusOr<LoadedExecutable> LoadedExecutable::Wrap(std::shared_ptr<const Cl
   MW_RETURN_IF_ERROR(MW_PJRT_CALL(plugin.api(), PJRT_LoadedExecutable_GetExecutable, get));
   out.executable_ = std::make_unique<Executable>(&plugin, get.executable, out.client_);
   MW_ASSIGN_OR_RETURN(out.num_outputs_, out.executable_->NumOutputs());
+
+  if (portable) return out;
 
   MW_PJRT_ARGS(PJRT_LoadedExecutable_AddressableDevices_Args, devices);
   devices.executable = executable;
@@ -243,6 +249,12 @@ absl::StatusOr<LoadedExecutable> LoadedExecutable::Wrap(std::shared_ptr<const Cl
       if (device.get() == devices.addressable_devices[i]) id = device.id();
     }
     out.device_ids_.push_back(id);
+  }
+  if (out.device_ids_.empty()) {
+    return absl::FailedPreconditionError(fmt::format(
+        "the program '{}' has no device of this process: one that was compiled portable "
+        "is loaded as such",
+        out.executable_->Name().value_or("?")));
   }
   return out;
 }
@@ -329,7 +341,7 @@ absl::Status LoadedExecutable::Execute(std::span<Buffer* const> args, const Exec
         "Execute with one argument list for a program of {} devices; use ExecuteSharded",
         num_devices()));
   }
-  if ((options.device != nullptr) != (num_devices() == 0)) {
+  if ((options.device != nullptr) != portable_) {
     return absl::InvalidArgumentError(options.device != nullptr
                                           ? "Execute names a device for a program that has its own"
                                           : "Execute names no device for a portable program");
@@ -360,7 +372,7 @@ absl::StatusOr<std::vector<Buffer>> LoadedExecutable::Execute(std::span<Buffer* 
 absl::Status LoadedExecutable::ExecuteSharded(std::span<const std::vector<Buffer*>> args,
                                               const ExecuteOptions& options,
                                               std::vector<std::vector<Buffer>>* results) {
-  if (num_devices() == 0) {
+  if (portable_) {
     return absl::InvalidArgumentError("ExecuteSharded with a portable program; use Execute");
   }
   if (options.device != nullptr) {

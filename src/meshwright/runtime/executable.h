@@ -98,9 +98,11 @@ struct ExecuteOptions {
 // A program compiled for and bound to devices of a client. Thread-safe.
 class LoadedExecutable {
  public:
-  // Takes ownership.
+  // Takes ownership. `portable` is CompileOptions::portable, which no plugin tells of a program.
+  // Errors: FailedPrecondition for a program that is not portable and has no device of this
+  // process.
   static absl::StatusOr<LoadedExecutable> Wrap(std::shared_ptr<const Client> client,
-                                               PJRT_LoadedExecutable* executable);
+                                               PJRT_LoadedExecutable* executable, bool portable);
   ~LoadedExecutable();
   LoadedExecutable(LoadedExecutable&& other) noexcept;
   LoadedExecutable& operator=(LoadedExecutable&& other) noexcept;
@@ -108,8 +110,9 @@ class LoadedExecutable {
   // Name, memory, cost, fingerprint, serialization.
   const Executable& executable() const { return *executable_; }
   size_t num_outputs() const { return num_outputs_; }
-  // Devices of this process that a run uses: replicas x partitions here; 0 for a portable program,
-  // which is bound to none.
+  // Bound to no device: each Execute names one.
+  bool portable() const { return portable_; }
+  // Devices of this process that a run uses: replicas x partitions here; 0 for a portable program.
   size_t num_devices() const { return device_ids_.size(); }
   // Their ids, in the order in which ExecuteSharded takes argument lists.
   const std::vector<int64_t>& device_ids() const { return device_ids_; }
@@ -154,6 +157,7 @@ class LoadedExecutable {
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* loaded_ = nullptr;
   std::unique_ptr<Executable> executable_;
+  bool portable_ = false;
   std::vector<int64_t> device_ids_;
   size_t num_outputs_ = 0;
   std::unique_ptr<ScratchPool> scratch_;

@@ -231,7 +231,7 @@ absl::StatusOr<LoadedExecutable> ExecutableCache::Compile(const Client& client,
       count_anew(&ExecutableCacheStats::corrupted,
                  fmt::format("entry '{}' is damaged, {}", path, View(payload.status())));
     } else {
-      absl::StatusOr<LoadedExecutable> loaded = client.Deserialize(*payload);
+      absl::StatusOr<LoadedExecutable> loaded = client.Deserialize(*payload, options);
       if (loaded.ok()) {
         count(&ExecutableCacheStats::hits, "");
         out.hit = true;

@@ -109,6 +109,31 @@ TEST_P(CacheTest, PartitionedProgramsSurvive) {
   }
 }
 
+TEST_P(CacheTest, PortableProgramsStayPortable) {
+  auto c = client(2);
+  TempFolder folder;
+  CompileOptions options;
+  options.portable = true;
+  auto cache = OpenCache(folder.path());
+  CacheResult result;
+  for (bool hit : {false, true}) {
+    auto exe = cache->Compile(*c, AddAndSum(kN, ""), options, &result);
+    MW_ASSERT_OK(exe);
+    EXPECT_EQ(result.hit, hit) << result.note;
+    EXPECT_TRUE(exe->portable());
+    auto p = c->Upload(F32({kN}, std::vector<float>(kN, 1)), 1);
+    auto g = c->Upload(F32({kN}, std::vector<float>(kN, 2)), 1);
+    MW_ASSERT_OK(p);
+    MW_ASSERT_OK(g);
+    std::vector<Buffer*> args = {&*p, &*g};
+    ExecuteOptions on_second;
+    on_second.device = &c->devices()[1];
+    auto out = exe->Execute(args, on_second);
+    MW_ASSERT_OK(out);
+    EXPECT_THAT(Values(*(*out)[1].ToHost()), ElementsAre(3.f * kN));
+  }
+}
+
 TEST_P(CacheTest, DamagedEntriesAreCompiledAnew) {
   auto c = client();
   TempFolder folder;

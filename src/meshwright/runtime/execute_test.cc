@@ -355,9 +355,11 @@ TEST_P(CpuPluginTest, APortableProgramRunsWhereItIsTold) {
   MW_ASSERT_OK(compiled);
   auto bytes = compiled->executable().Serialize();
   MW_ASSERT_OK(bytes);
-  auto loaded = c->Deserialize(*bytes);
+  EXPECT_THAT(Message(c->Deserialize(*bytes).status()), HasSubstr("no device of this process"));
+  auto loaded = c->Deserialize(*bytes, portable);
   MW_ASSERT_OK(loaded);
   for (LoadedExecutable* exe : {&*compiled, &*loaded}) {
+    EXPECT_TRUE(exe->portable());
     EXPECT_EQ(exe->num_devices(), 0u);
     std::vector<Buffer> kept;
     for (int d = 0; d < 2; ++d) {
@@ -384,6 +386,8 @@ TEST_P(CpuPluginTest, APortableProgramRunsWhereItIsTold) {
   }
   auto bound = c->Compile(AddAndSum(kN, ""));
   MW_ASSERT_OK(bound);
+  EXPECT_FALSE(bound->portable());
+  EXPECT_EQ(bound->num_devices(), 1u);
   auto p = c->Upload(Filled(kN, 1));
   std::vector<Buffer*> args = {&*p, &*p};
   ExecuteOptions options;

@@ -159,9 +159,9 @@ absl::Status ServerOptions::Validate() const {
           metrics_listen));
     }
   }
-  if (max_message_bytes < 1 << 20 || max_message_bytes > int64_t{2047} << 20) {
+  if (max_message_mib < 1 || max_message_mib > 2047) {
     return absl::InvalidArgumentError(
-        fmt::format("--max-message-mib is {}; it can be 1 to 2047", max_message_bytes >> 20));
+        fmt::format("--max-message-mib is {}; it can be 1 to 2047", max_message_mib));
   }
   if (max_concurrent < 1 || max_concurrent > 1024) {
     return absl::InvalidArgumentError(
@@ -193,8 +193,9 @@ class TrainerServer::Impl {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address.ToString(), credentials, &port);
     builder.RegisterService(service.get());
-    builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-    builder.SetMaxSendMessageSize(static_cast<int>(options.max_message_bytes));
+    const int max_message_bytes = static_cast<int>(options.max_message_mib) << 20;
+    builder.SetMaxReceiveMessageSize(max_message_bytes);
+    builder.SetMaxSendMessageSize(max_message_bytes);
     // Or a second server would share the port and get some of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);

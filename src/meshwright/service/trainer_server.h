@@ -21,7 +21,7 @@ struct ServerOptions {
   std::string token_file;  // see TrainerServiceOptions::token
   // Whether it may listen beyond this machine without TLS or without a token.
   bool insecure = false;
-  int64_t max_message_bytes = int64_t{64} << 20;
+  int64_t max_message_mib = 64;
   int64_t max_concurrent = 16;
   std::string metrics_listen;  // HOST:PORT of Prometheus metrics over plain HTTP; "" = none
   std::string version;         // of the program

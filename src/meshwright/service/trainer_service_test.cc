@@ -212,7 +212,7 @@ TEST_F(TrainerServiceTest, EightCallersAtOnceAndEachCallThreeTimes) {
 
 TEST_F(TrainerServiceTest, WhatIsMalformedOrTooLargeChangesNothing) {
   ServerOptions small;
-  small.max_message_bytes = 1 << 20;
+  small.max_message_mib = 1;
   Served served(Options(), small);
   TestClient client(served.address);
   v1::StepReply reply;

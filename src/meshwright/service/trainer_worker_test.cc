@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -451,6 +452,9 @@ TEST_F(TrainerWorkerTest, BatchesAreCheckedBeforeTheyAreUsed) {
   HostTensor tokens = HostTensor::Zeros(DType::kS32, {kRows, kTokens});
   tokens.mutable_as<int32_t>()[5] = 131;
   refused({{"tokens", tokens}}, {}, "tokens[0,5] is 131");
+  HostTensor segments = HostTensor::Zeros(DType::kS32, {kRows, kTokens});
+  segments.mutable_as<int32_t>()[3] = -1;
+  refused({{"segment_ids", segments}}, {}, "segment_ids[0,3] is -1");
 
   // With advantages, as the loss wants them.
   const auto grpo = Make(Options("", {"loss.name=grpo"}));
@@ -463,6 +467,23 @@ TEST_F(TrainerWorkerTest, BatchesAreCheckedBeforeTheyAreUsed) {
   const auto batch = grpo->MakeBatch(tensors);
   ASSERT_TRUE(batch.ok()) << batch.status();
   EXPECT_TRUE(grpo->FwdBwd(*batch, kWait, {}).ok());
+  // Values that make no sense are refused by every call that takes them, and change nothing.
+  const std::string weights = WeightsOf(*grpo);
+  for (const auto& [name, value] :
+       {std::pair("advantages", HUGE_VALF), {"old_logprobs", -HUGE_VALF}, {"old_logprobs", 1.0f}}) {
+    data::Batch senseless = *batch;
+    HostTensor values = HostTensor::Zeros(DType::kF32, senseless.extras[name].dims());
+    values.mutable_as<float>()[0] = value;
+    senseless.extras[name] = values;
+    for (const absl::Status& status :
+         {grpo->FwdBwd(senseless, kWait, {}).status(), grpo->StageFwdBwd(senseless, {}).status(),
+          grpo->Eval(senseless, {}).status()}) {
+      EXPECT_THAT(Refusal(status, StatusCode::kInvalidArgument),
+                  HasSubstr(std::string(name) + " of row 0 is "));
+    }
+  }
+  EXPECT_EQ(grpo->health().position, (WorkerPosition{1, 0, false, false}));
+  EXPECT_TRUE(WeightsOf(*grpo) == weights);
   train::TrainerOptions options = Options("", {"loss.name=grpo"});
   options.batch_holds = {{"token_advantages"}};
   const auto tokenwise = Make(options);
@@ -476,6 +497,9 @@ TEST_F(TrainerWorkerTest, BatchesAreCheckedBeforeTheyAreUsed) {
   EXPECT_FALSE(packed->MakeBatch(tensors).ok());
   tensors["advantages"] = HostTensor::Zeros(DType::kF32, {kRows, 3});
   EXPECT_TRUE(packed->MakeBatch(tensors).ok());
+  options.batch_holds = {{"segments=129"}};
+  EXPECT_THAT(Refusal(TrainerWorker(options).Initialize(), StatusCode::kInvalidArgument),
+              HasSubstr("segments=129: a row has at most the 128 positions of the model"));
   options.batch_holds = {{"segments=few"}};
   EXPECT_THAT(Refusal(TrainerWorker(options).Initialize(), StatusCode::kInvalidArgument),
               HasSubstr("segments=8"));

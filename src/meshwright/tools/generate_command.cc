@@ -56,7 +56,12 @@ absl::StatusOr<Prompt> MakePrompt(const GenerateArgs& args, const train::OpenedM
   if (!args.chat_template.empty()) MW_RETURN_IF_ERROR(chat.status());
   prompt.stop_ids = train::StopTokens(opened, &tokenizer, chat.ok() ? &*chat : nullptr);
   if (args.chat_file.empty()) {
-    prompt.ids = tokenizer.Encode(args.prompt);
+    prompt.ids = tokenizer.Encode(*args.prompt);
+    if (prompt.ids.empty()) {
+      return absl::InvalidArgumentError(
+          "--prompt is empty, and the model's tokenizer puts nothing before a text that could be "
+          "continued: give some text");
+    }
     return prompt;
   }
   MW_ASSIGN_OR_RETURN(const nlohmann::ordered_json messages, ReadMessages(args.chat_file));
@@ -71,7 +76,7 @@ absl::StatusOr<Prompt> MakePrompt(const GenerateArgs& args, const train::OpenedM
 
 absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime::Client> client,
                          runtime::ExecutableCache* cache, std::ostream& out) {
-  if (args.prompt.empty() == args.chat_file.empty()) {
+  if (args.prompt.has_value() != args.chat_file.empty()) {
     return absl::InvalidArgumentError("generate needs one of --prompt TEXT and --chat FILE");
   }
   MW_ASSIGN_OR_RETURN(const train::OpenedModel opened, train::OpenModel(args.model, args.base));

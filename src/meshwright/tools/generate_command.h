@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -21,8 +22,9 @@ struct GenerateArgs {
   std::string base;          // see train::OpenModel
   models::LoraOptions lora;  // an adapter's own, or rank 0
   // One of them: a text to continue, or a file with a JSON array of messages (or an object
-  // that has it as "messages").
-  std::string prompt;
+  // that has it as "messages"). An empty text is continued where the tokenizer has a beginning of
+  // text.
+  std::optional<std::string> prompt;
   std::string chat_file;
   std::string chat_template;  // see train::NamedChatTemplate; "" = the model's own
   int64_t max_new_tokens = 128;
@@ -46,8 +48,8 @@ struct GenerateArgs {
 // Ends at an end-of-sequence token of the config or tokenizer, at the chat template's end of
 // turn, at a stop text or after max_new_tokens. `cache` may be null.
 // REQUIRES: the client has args.num_devices devices.
-// Errors: InvalidArgument for neither or both of prompt and chat_file, a malformed file and a
-// prompt that does not fit the context; what loading and generating report.
+// Errors: InvalidArgument for neither or both of prompt and chat_file, a malformed file, a prompt
+// without a token and one that does not fit the context; what loading and generating report.
 absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime::Client> client,
                          runtime::ExecutableCache* cache, std::ostream& out);
 

@@ -138,12 +138,13 @@ TEST_F(GenerateCommandTest, ChatEndsWithTheTurn) {
 
 TEST_F(GenerateCommandTest, BadInputIsStatus2) {
   GenerateArgs args = Args(8);
-  for (int i = 0; i < 9000; ++i) args.prompt += " word";
+  args.prompt = "";
+  for (int i = 0; i < 9000; ++i) *args.prompt += " word";
   const absl::Status too_long = Failure(args);
   EXPECT_EQ(ExitStatus(too_long), 2);
   EXPECT_NE(too_long.message().find("exceed the context of 8192 tokens"), std::string::npos)
       << too_long;
-  args.prompt.clear();
+  args.prompt.reset();
   for (const char* text : {"", "[]", "{}", "[{\"role\": \"user\"", "\"hello\"", "[3]"}) {
     args.chat_file = File("bad.json", text);
     EXPECT_EQ(ExitStatus(Failure(args)), 2) << text;

@@ -1,7 +1,8 @@
-// `meshwright generate` on several devices.
+// `meshwright generate` on the command line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,30 @@ TEST_F(GenerateCommandMeshTest, DevicesShareTheSamples) {
     ExpectBadInput(generate({"--mesh", "data=2", setting}),
                    key + " is set, and has no effect on generate");
   }
+}
+
+using GenerateCommandTest = CommandLineTest;
+
+TEST_F(GenerateCommandTest, AnEmptyPromptIsOneWhereTheTokenizerBeginsTexts) {
+  const std::string model = Path("model");
+  ASSERT_EQ(Invoke({"convert", "--model", "random:tiny-llama", "--out", model}).status, 0);
+  nlohmann::json tokenizer = nlohmann::json::parse(LettersTokenizer());
+  Write("model/tokenizer.json", tokenizer.dump());
+  const std::vector<std::string> empty = {"generate", "--model", model,     "--prompt",
+                                          "",         "--json",  "--quiet", "max_new_tokens=3"};
+  ExpectBadInput(empty, "--prompt is empty, and the model's tokenizer puts nothing before a text");
+  ExpectBadInput({"generate", "--model", model}, "needs one of --prompt TEXT and --chat FILE");
+  ExpectBadInput({"generate", "--model", model, "--prompt", "", "--chat", "x.json"},
+                 "needs one of --prompt TEXT and --chat FILE");
+  tokenizer["post_processor"] = nlohmann::json::parse(R"({
+      "type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "a", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+      "pair": [],
+      "special_tokens": {"a": {"id": "a", "ids": [5], "tokens": ["a"]}}})");
+  Write("model/tokenizer.json", tokenizer.dump());
+  const Outcome outcome = Invoke(empty);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out).at("tokens").size(), 3u);
 }
 
 }  // namespace

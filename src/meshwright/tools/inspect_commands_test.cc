@@ -99,6 +99,27 @@ TEST_F(InspectCommandsTest, LossesThatWantMoreOfABatch) {
   EXPECT_NEAR(losses[0], losses[1], 1e-5);
 }
 
+TEST_F(InspectCommandsTest, TensorsOfNoBatchAreTold) {
+  const std::string misspelt = WriteBatch(
+      "misspelt.safetensors", {{"old_logprob", F32({4, 8}, std::vector<float>(32, -4.9f))}});
+  const std::string more =
+      WriteBatch("more.safetensors", {{"logits", F32({1}, {1})}, {"notes", F32({1}, {1})}});
+  for (const char* command : {"grad", "step", "forward"}) {
+    const auto args = [&](const std::string& batch) {
+      return std::vector<std::string>{"inspect", command, "--model", "random:tiny-llama",
+                                      "--batch", batch,   "--out",   Path(command)};
+    };
+    ExpectBadInput(args(misspelt),
+                   "a tensor old_logprob, which no batch has, and lacks "
+                   "old_logprobs");
+    EXPECT_FALSE(std::filesystem::exists(Path(command)));
+    const Outcome outcome = Invoke(args(more));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("holds what is no part of a batch, and not read: logits, "
+                                       "notes\n"));
+  }
+}
+
 // What a batch holds says how its policy gradients are computed.
 TEST_F(InspectCommandsTest, PolicyGradientsOfABatch) {
   const auto grad = [&](const std::string& batch, const std::vector<std::string>& more = {}) {

@@ -14,9 +14,9 @@
 #include "meshwright/nn/lm_head.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/inspect_batch.h"
 #include "meshwright/tools/print.h"
 #include "meshwright/train/attention_choice.h"
-#include "meshwright/train/batch_file.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/run_folder.h"
 #include "meshwright/train/sft.h"
@@ -77,7 +77,7 @@ class InspectForwardCommand : public Command {
     MW_RETURN_IF_ERROR(train::VerifyFiles(model));
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &options.lora));
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,
-                        train::ReadBatchFile(batch_, model.config, /*require_targets=*/false));
+                        ReadBatch(context, batch_, model.config, /*require_targets=*/false));
     const std::string folder = std::filesystem::absolute(out_).parent_path().string();
     MW_RETURN_IF_ERROR(train::CheckWritable(folder));
     MW_ASSIGN_OR_RETURN(

@@ -14,6 +14,7 @@
 #include "meshwright/io/atomic_directory.h"
 #include "meshwright/io/safetensors.h"
 #include "meshwright/tools/commands.h"
+#include "meshwright/tools/inspect_batch.h"
 #include "meshwright/tools/print.h"
 #include "meshwright/train/adapter.h"
 #include "meshwright/train/batch_file.h"
@@ -77,8 +78,8 @@ struct BatchRun {
     if (loss_options.name == "grpo") NoteGrpo(context, loss_options.grpo);
     const std::shared_ptr<const train::Loss> loss_fn = config.engine.StepLoss();
     MW_ASSIGN_OR_RETURN(const train::BatchFile file,
-                        train::ReadBatchFile(batch_path, model.config, /*require_targets=*/true,
-                                             loss_fn->batch_tensors()));
+                        ReadBatch(context, batch_path, model.config, /*require_targets=*/true,
+                                  loss_fn->batch_tensors()));
     MW_ASSIGN_OR_RETURN(const std::vector<int64_t> rows,
                         train::ParseMicroBatches(micro_batches, file.batch.tokens.dims()[0]));
     for (const int64_t count : rows) {

@@ -31,6 +31,7 @@
 #include "meshwright/plan/step_plan.h"
 #include "meshwright/plan/suggest.h"
 #include "meshwright/plan/target.h"
+#include "meshwright/rl/grpo_settings.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/print.h"
 #include "meshwright/train/open_model.h"
@@ -119,6 +120,7 @@ class PlanCommand : public Command {
     train::TrainConfig config = context.config;
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
     config.AdaptTo(model.config);
+    if (config.engine.loss.name == "grpo") rl::AssumeGrpoRun(config);
     if (!search_) {
       MW_ASSIGN_OR_RETURN(config.engine.mesh, config.mesh.Resolve(target.num_devices));
     }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,13 +24,20 @@ class PlotCommand : public Command {
         ->allow_extra_args(false)
         ->required()
         ->option_text("NAME");
-    app.add_option("--out", out_, "the picture")->required()->option_text("FILE.svg");
+    app.add_option("--out", out_, "the picture, as SVG")->required()->option_text("FILE.svg");
     app.add_option("--title", options_.title, "above the curves")->option_text("TEXT");
     app.add_flag("--log-y", options_.log_y, "values by their logarithms");
   }
   SharedFlags Uses() const override { return {.settings = false, .device = false}; }
 
   absl::Status Run(const CommandContext& context) override {
+    const std::string extension = std::filesystem::path(out_).extension().string();
+    if (!extension.empty() && extension != ".svg") {
+      return absl::InvalidArgumentError(
+          fmt::format("--out {}: pictures are SVG and nothing else; give a name that ends in .svg, "
+                      "which browsers show and rsvg-convert or Inkscape make into other formats",
+                      out_));
+    }
     std::vector<Curve> curves;
     for (const std::string& run : runs_) {
       for (const std::string& metric : metrics_) {

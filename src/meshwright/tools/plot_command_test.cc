@@ -56,6 +56,16 @@ TEST_F(PlotCommandTest, DrawsAValueWhereItBelongs) {
   EXPECT_THAT(*alone, HasSubstr("points=\"70.0,405.0 752.7,54.0 \""));
 }
 
+TEST_F(PlotCommandTest, OtherFormatsAreRefusedBeforeARunIsRead) {
+  for (const char* name : {"p.png", "p.pdf", "p.svg.gz"}) {
+    ExpectBadInput({"plot", Path("none"), "--metric", "learning/loss", "--out", Path(name)},
+                   "pictures are SVG and nothing else");
+  }
+  EXPECT_EQ(Invoke({"plot", Run("run", kRecords), "--metric", "learning/loss", "--out", Path("p")})
+                .status,
+            0);
+}
+
 TEST_F(PlotCommandTest, OfSeveralRunsTheNamesAreTheirs) {
   const std::string a = Run("a", kRecords), b = Run("b", kRecords);
   // The file does as well; a step again counts, and the line that a killed run left does not.

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <iterator>
@@ -99,7 +98,8 @@ class ServeCommand : public Command {
         ->option_text("FILE");
     app.add_flag("--insecure", options_.insecure,
                  "listen beyond this machine also without TLS or without a token");
-    app.add_option("--max-message-mib", max_message_mib_, "largest request and reply (default: 64)")
+    app.add_option("--max-message-mib", options_.max_message_mib,
+                   "largest request and reply (default: 64)")
         ->option_text("MIB");
     app.add_option("--max-concurrent", options_.max_concurrent,
                    "calls under way at a time (default: 16)")
@@ -124,8 +124,6 @@ class ServeCommand : public Command {
     ::setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
     // The worker outlives the server, which refers to it.
     service::TrainerWorker worker(TrainerOptions(context));
-    // So that no number overflows: beyond it all are refused.
-    options_.max_message_bytes = std::clamp<int64_t>(max_message_mib_, 0, 1 << 20) << 20;
     options_.version = Version();
     // Before the model is read, so that a bad address is told at once.
     MW_ASSIGN_OR_RETURN(const auto server, service::TrainerServer::Start(&worker, options_));
@@ -176,7 +174,6 @@ class ServeCommand : public Command {
   std::string loss_;
   std::vector<std::string> batch_holds_;
   service::ServerOptions options_;
-  int64_t max_message_mib_ = 64;
   bool save_on_exit_ = false;
 };
 

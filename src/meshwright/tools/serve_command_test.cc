@@ -39,7 +39,10 @@ TEST_F(ServeCommandTest, BadValues) {
   ExpectBadInput(Serve({"--listen", "localhost:99999"}), "HOST:PORT");
   ExpectBadInput(Serve({"--max-message-mib", "0"}), "1 to 2047");
   ExpectBadInput(Serve({"--max-message-mib", "3000"}), "1 to 2047");
-  ExpectBadInput(Serve({"--max-message-mib", "-9223372036854775808"}), "1 to 2047");
+  ExpectBadInput(Serve({"--max-message-mib", "-9223372036854775808"}),
+                 "--max-message-mib is -9223372036854775808; it can be 1 to 2047");
+  ExpectBadInput(Serve({"--max-message-mib", "9223372036854775807"}),
+                 "--max-message-mib is 9223372036854775807; it can be 1 to 2047");
   ExpectBadInput(Serve({"--max-concurrent", "0"}), "1 to 1024");
   ExpectBadInput(Serve({"--max-concurrent", "many"}), "whole number");
   ExpectBadInput(Serve({"--save-on-exit"}), "give --out");

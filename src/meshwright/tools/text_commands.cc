@@ -37,7 +37,7 @@ class GenerateCommand : public Command {
  public:
   void Define(CLI::App& app) override {
     model_.Define(app);
-    app.add_option("--prompt", args_.prompt, "text to continue")->option_text("TEXT");
+    prompt_option_ = app.add_option("--prompt", prompt_, "text to continue")->option_text("TEXT");
     app.add_option("--chat", args_.chat_file, "file with a JSON array of messages to answer")
         ->option_text("FILE");
     app.add_option("--num-samples", args_.num_samples, "samples to draw")->option_text("N");
@@ -58,6 +58,7 @@ class GenerateCommand : public Command {
     args_.weight_dtype = config.engine.weight_dtype;
     args_.model = model_.model;
     args_.base = model_.base;
+    if (prompt_option_->count() > 0) args_.prompt = prompt_;
     args_.json = context.flags.json;
     args_.stream = !args_.json && args_.num_samples == 1 && isatty(STDOUT_FILENO) == 1;
     if (args_.num_samples < 1) {
@@ -79,6 +80,8 @@ class GenerateCommand : public Command {
  private:
   ModelFlags model_;
   GenerateArgs args_;
+  std::string prompt_;
+  CLI::Option* prompt_option_ = nullptr;  // an empty text is one
 };
 
 class TokenizeCommand : public Command {

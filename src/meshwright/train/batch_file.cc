@@ -3,19 +3,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <numeric>
 #include <utility>
 
+#include "meshwright/base/excerpt.h"
+#include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/safetensors.h"
+#include "meshwright/train/losses/distill.h"
+#include "meshwright/train/losses/dpo.h"
+#include "meshwright/train/losses/grpo.h"
 #include "meshwright/train/make_batch.h"
 
 namespace mw::train {
 namespace {
+
+constexpr std::array kPackedNames = {"tokens", "targets", "loss_mask", "segment_ids", "positions"};
+
+// Of the tensors that each of the losses may take.
+std::vector<std::string> NamesOfAnyBatch() {
+  GrpoOptions grpo;
+  grpo.kl_coef = 1;
+  grpo.has_sampler_log_probs = true;
+  const GrpoLoss policy(grpo);
+  const DpoLoss preferences{DpoOptions()};
+  const DistillLoss distillation{DistillOptions()};
+  std::vector<std::string> names(kPackedNames.begin(), kPackedNames.end());
+  for (const Loss* const loss :
+       std::initializer_list<const Loss*>{&policy, &preferences, &distillation}) {
+    for (const BatchTensorSpec& spec : loss->batch_tensors()) names.push_back(spec.name);
+  }
+  return names;
+}
 
 HostTensor Rows(const HostTensor& tensor, int64_t first, int64_t count) {
   Dims dims = tensor.dims();
@@ -58,12 +83,31 @@ absl::Status CheckPackedAdvantages(const std::string& path, const HostTensor& ad
 
 }  // namespace
 
+absl::StatusOr<std::vector<std::string>> OtherTensors(const std::string& path) {
+  MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
+                      io::SafetensorsFile::Open(path));
+  const std::vector<std::string> known = NamesOfAnyBatch();
+  std::vector<std::string> others;
+  for (const std::string& name : file->names()) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string nearest = NearestName(name, known);
+    if (!nearest.empty() && !file->Contains(nearest)) {
+      return absl::InvalidArgumentError(
+          fmt::format("{} has a tensor {}, which no batch has, and lacks {}: rename it, or leave "
+                      "it out",
+                      path, Excerpt(name), nearest));
+    }
+    others.push_back(name);
+  }
+  return others;
+}
+
 absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::ModelConfig& model,
                                         bool require_targets,
                                         const std::vector<BatchTensorSpec>& extras) {
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
                       io::SafetensorsFile::Open(path));
-  std::vector<std::string> names = {"tokens", "targets", "loss_mask", "segment_ids", "positions"};
+  std::vector<std::string> names(kPackedNames.begin(), kPackedNames.end());
   for (const BatchTensorSpec& spec : extras) names.push_back(spec.name);
   std::map<std::string, HostTensor> tensors;
   for (const std::string& name : names) {

@@ -26,11 +26,15 @@ struct BatchFile {
 // With `require_targets` false, targets and loss_mask may be missing: then they are 0.
 // Errors: NotFound for a missing tensor; InvalidArgument for another dtype or shape, for
 // a token or a target that counts outside the vocabulary, for a position outside the
-// model's and for a mask that is negative or not finite, each naming file, tensor and
-// place; what io reports.
+// model's, for a segment id below 0 and for a mask that is negative or not finite, each naming
+// file, tensor and place; what io reports.
 absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::ModelConfig& model,
                                         bool require_targets,
                                         const std::vector<BatchTensorSpec>& extras = {});
+
+// What the file holds that is no tensor of a batch, whatever the loss: nothing reads it. Errors:
+// InvalidArgument for a name that is nearly one of a batch's which the file lacks; what io reports.
+absl::StatusOr<std::vector<std::string>> OtherTensors(const std::string& path);
 
 // With loss.name grpo: sets what `options` says of a batch by which tensors the file has and of
 // which dims: advantages [B, T] are by token, and, where the file has segment_ids [B, T], [B, S]

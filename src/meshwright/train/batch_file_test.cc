@@ -93,6 +93,36 @@ TEST(BatchFileTest, NamesWhatIsWrong) {
   EXPECT_THAT(Error("tokens", S32({1, 9}, {1, 1, 1, 1, 1, 1, 1, 1, 1})), HasSubstr("8 positions"));
 }
 
+TEST(BatchFileTest, SegmentsAreNotBelowZero) {
+  EXPECT_EQ(Error("segment_ids", S32({2, 3}, {1, 1, 2, 1, -1, 0}))
+                .substr((::testing::TempDir() + "batch.safetensors").size()),
+            ": segment_ids[1,1] is -1; documents of a row are 1, 2, …, and padding is 0");
+}
+
+TEST(BatchFileTest, WhatNoBatchHasIsTold) {
+  const std::string path = ::testing::TempDir() + "others.safetensors";
+  const auto others = [&](const std::vector<std::string>& more) {
+    Tensors tensors = Good();
+    for (const std::string& name : more) tensors[name] = F32({1}, {1});
+    EXPECT_TRUE(io::WriteSafetensors(path, tensors).ok());
+    return OtherTensors(path);
+  };
+  // Those of another loss are known, too.
+  EXPECT_THAT(*others({"advantages", "old_logprobs", "ref_logprobs", "sampler_logprobs",
+                       "teacher_ids", "teacher_logprobs", "segment_ids", "positions"}),
+              ::testing::IsEmpty());
+  EXPECT_THAT(*others({"logits", "positions", "position_ids"}),
+              ::testing::UnorderedElementsAre("logits", "position_ids"));
+  for (const auto& [name, meant] :
+       {std::pair("old_logprob", "old_logprobs"), {"position_ids", "positions"}}) {
+    const absl::Status refused = others({name}).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(refused.message(), path + " has a tensor " + name +
+                                     ", which no batch has, and lacks " + meant +
+                                     ": rename it, or leave it out");
+  }
+}
+
 // A target that does not count may be anything.
 TEST(BatchFileTest, MaskedTargetsAreFree) {
   Tensors tensors = Good();

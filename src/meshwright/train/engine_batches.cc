@@ -8,6 +8,7 @@
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/train/engine_impl.h"
+#include "meshwright/train/make_batch.h"
 
 namespace mw::train {
 
@@ -41,6 +42,7 @@ absl::StatusOr<BatchShape> Engine::Impl::CheckBatch(const data::Batch& batch,
     MW_RETURN_IF_ERROR(
         CheckTensor("batch tensor", spec.name, *tensor, spec.Type(dims[0], dims[1])));
   }
+  MW_RETURN_IF_ERROR(CheckSegmentIds("the batch", batch.segment_ids));
   MW_RETURN_IF_ERROR(CheckBatchSplits(dims[0], dims[1], placement_, mesh_));
   // Without the loss's own tensors the batch is not for the loss.
   if (num_tensors == batch_specs_.size()) MW_RETURN_IF_ERROR(loss_->CheckBatch(batch));

@@ -149,6 +149,7 @@ absl::StatusOr<data::Batch> MakeBatch(const std::string& source,
   }
   if (tensors.Contains("segment_ids")) {
     MW_ASSIGN_OR_RETURN(batch.segment_ids, tensors.Take("segment_ids", DType::kS32, &dims));
+    MW_RETURN_IF_ERROR(CheckSegmentIds(source, batch.segment_ids));
   } else {
     batch.segment_ids = OneDocument(dims);
   }
@@ -166,6 +167,18 @@ absl::StatusOr<data::Batch> MakeBatch(const std::string& source,
   }
   CountTokens(batch);
   return batch;
+}
+
+absl::Status CheckSegmentIds(const std::string& source, const HostTensor& segment_ids) {
+  const auto segments = segment_ids.as<int32_t>();
+  for (int64_t i = 0; i < segment_ids.num_elements(); ++i) {
+    if (segments[i] >= 0) continue;
+    const int64_t row_length = segment_ids.dims()[1];
+    return absl::InvalidArgumentError(fmt::format(
+        "{}: segment_ids[{},{}] is {}; documents of a row are 1, 2, …, and padding is 0", source,
+        i / row_length, i % row_length, segments[i]));
+  }
+  return absl::OkStatus();
 }
 
 void CountTokens(data::Batch& batch) {

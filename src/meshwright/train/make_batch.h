@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshwright/data/batch.h"
 #include "meshwright/models/model_config.h"
@@ -21,11 +22,15 @@ namespace mw::train {
 // With `require_targets` false, targets and loss_mask may be missing: then they are 0.
 // Errors, each beginning with `source`: NotFound for a missing tensor; InvalidArgument for another
 // dtype or shape, for a token or a target that counts outside the vocabulary, for a position
-// outside the model's and for a mask that is negative or not finite, with tensor and place.
+// outside the model's, for a mask that is negative or not finite and what CheckSegmentIds reports,
+// with tensor and place.
 absl::StatusOr<data::Batch> MakeBatch(const std::string& source,
                                       const std::map<std::string, HostTensor>& tensors,
                                       const models::ModelConfig& model, bool require_targets,
                                       const std::vector<BatchTensorSpec>& extras = {});
+
+// Errors: InvalidArgument, beginning with `source`, for an id of [rows, tokens] that is below 0.
+absl::Status CheckSegmentIds(const std::string& source, const HostTensor& segment_ids);
 
 // Sets num_tokens and num_loss_tokens by the batch's segment_ids and loss_mask.
 void CountTokens(data::Batch& batch);

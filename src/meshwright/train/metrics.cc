@@ -110,17 +110,18 @@ MetricRecord EvalMetrics::ToRecord(int64_t step) const {
   return record;
 }
 
-void MetricsRecorder::AddSink(std::unique_ptr<MetricSink> sink, bool steps_only) {
-  sinks_.push_back({std::move(sink), steps_only});
+void MetricsRecorder::AddSink(std::unique_ptr<MetricSink> sink, bool is_console) {
+  sinks_.push_back({std::move(sink), is_console});
 }
 
 void MetricsRecorder::PassOn(const MetricRecord& record, bool is_step) {
   std::erase_if(sinks_, [&](const Sink& sink) {
-    if (!is_step && sink.steps_only) return false;
+    if (!is_step && sink.is_console) return false;
     const absl::Status status = sink.sink->Write(record);
     if (status.ok()) return false;
-    if (warn_)
-      warn_(fmt::format("metrics are no longer written: {}", std::string(status.message())));
+    const std::string reason(status.message());
+    if (warn_) warn_(fmt::format("metrics are no longer written: {}", reason));
+    if (!sink.is_console) lost_.push_back(reason);
     return true;
   });
 }

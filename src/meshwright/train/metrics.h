@@ -135,12 +135,12 @@ class MetricsRecorder {
   static constexpr size_t kWindow = 128;
 
   // `warn` is told once for each window of records that is evicted unread, and of a
-  // sink's first error (training goes on without it).
+  // sink's error, after which nothing is passed on to it: training is worth more than its log.
   explicit MetricsRecorder(std::function<void(std::string_view)> warn = {},
                            size_t window = kWindow);
 
-  // With `steps_only` it gets no measurements.
-  void AddSink(std::unique_ptr<MetricSink> sink, bool steps_only = false);
+  // One for the console gets no measurements, and its failure is left to the owner of the stream.
+  void AddSink(std::unique_ptr<MetricSink> sink, bool is_console = false);
   // Errors: InvalidArgument for a step that is not beyond the last one.
   absl::Status Record(MetricRecord record);
   // A measurement after record.step updates: passed on, and not kept.
@@ -151,6 +151,8 @@ class MetricsRecorder {
   // The records kept, oldest first; `clear` forgets them.
   std::vector<MetricRecord> History(bool clear = false);
   absl::Status Flush();
+  // Of each sink that failed, but the console's, the error of its first write that did.
+  const std::vector<std::string>& lost() const { return lost_; }
 
  private:
   std::function<void(std::string_view)> warn_;
@@ -158,12 +160,12 @@ class MetricsRecorder {
   std::deque<MetricRecord> records_;
   struct Sink {
     std::unique_ptr<MetricSink> sink;
-    bool steps_only;
+    bool is_console;
   };
-  // A sink that fails is dropped: training is worth more than its log.
   void PassOn(const MetricRecord& record, bool is_step);
 
   std::vector<Sink> sinks_;
+  std::vector<std::string> lost_;
   int64_t last_step_ = 0;
   size_t num_evicted_ = 0;
 };

@@ -151,10 +151,10 @@ TEST(EvalMetricsTest, BatchesAddUpBeforeTheDivision) {
 }
 
 TEST(MetricsRecorderTest, MeasurementsAreNoSteps) {
-  const auto text = [&](bool steps_only) {
+  const auto text = [&](bool is_console) {
     return Captured([&](std::FILE* out) {
       MetricsRecorder recorder;
-      recorder.AddSink(MakeJsonStreamSink(out), steps_only);
+      recorder.AddSink(MakeJsonStreamSink(out), is_console);
       const EvalMetrics measured{
           .loss = LossTotals({{.name = "loss", .is_nll = true}}, std::vector<float>{6, 4})};
       EXPECT_TRUE(recorder.RecordEval(measured.ToRecord(0)).ok());
@@ -331,10 +331,17 @@ TEST(MetricsRecorderTest, AFailingSinkIsDroppedAndToldOnce) {
   MetricsRecorder recorder([&](std::string_view text) { warnings.emplace_back(text); });
   recorder.AddSink(std::make_unique<FakeSink>(&broken, 2));
   recorder.AddSink(std::make_unique<FakeSink>(&sound, 99));
-  for (int64_t step = 1; step <= 4; ++step) ASSERT_TRUE(recorder.Record(Record(step, 1)).ok());
+  std::vector<int64_t> shown;
+  recorder.AddSink(std::make_unique<FakeSink>(&shown, 4), /*is_console=*/true);
+  ASSERT_TRUE(recorder.Record(Record(1, 1)).ok());
+  EXPECT_THAT(recorder.lost(), IsEmpty());
+  for (int64_t step = 2; step <= 4; ++step) ASSERT_TRUE(recorder.Record(Record(step, 1)).ok());
   EXPECT_THAT(broken, ElementsAre(1));
   EXPECT_THAT(sound, ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(warnings, ElementsAre(HasSubstr("disk full")));
+  EXPECT_THAT(shown, ElementsAre(1, 2, 3));
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("disk full"), HasSubstr("disk full")));
+  // The console's owner tells of its stream.
+  EXPECT_THAT(recorder.lost(), ElementsAre("disk full"));
 }
 
 TEST(MetricsRecorderTest, TheHistoryIsBoundedAndTold) {

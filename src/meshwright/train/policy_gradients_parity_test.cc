@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "meshwright/train/policy_gradients_for_test.h"
@@ -158,6 +159,8 @@ TEST_F(PolicyGradientsParityTest, BatchesThatMakeNoSense) {
   }
   EXPECT_THAT(packed_error(narrow),
               ::testing::HasSubstr("up to 3 sequences each, and have 2 tokens"));
+  EXPECT_THAT(std::string(packing->Compile(narrow).message()),
+              ::testing::HasSubstr("up to 3 sequences each, and have 2 tokens"));
   many = BatchOf(of_packed);
   HostTensor of_sequences = HostTensor::Zeros(DType::kF32, {2, kMaxSegments});
   of_sequences.mutable_as<float>()[1] = std::nanf("");
@@ -168,6 +171,39 @@ TEST_F(PolicyGradientsParityTest, BatchesThatMakeNoSense) {
   advantages.mutable_as<float>()[3] = std::nanf("");
   spoilt.extras["advantages"] = advantages;
   EXPECT_THAT(error(spoilt), ::testing::HasSubstr("advantages of row 3 is nan"));
+  const float inf = std::numeric_limits<float>::infinity();
+  const auto with = [&](const char* name, int64_t place, float value, float mask = 1) {
+    data::Batch batch = BatchOf(c);
+    HostTensor& tensor = batch.extras[name];
+    HostTensor copy = HostTensor::Empty(tensor.dtype(), tensor.dims());
+    std::ranges::copy(tensor.as<float>(), copy.mutable_as<float>().begin());
+    copy.mutable_as<float>()[place] = value;
+    tensor = copy;
+    HostTensor counts = HostTensor::Empty(DType::kF32, batch.loss_mask.dims());
+    std::ranges::copy(batch.loss_mask.as<float>(), counts.mutable_as<float>().begin());
+    if (counts.num_elements() > place && tensor.num_elements() == counts.num_elements()) {
+      counts.mutable_as<float>()[place] = mask;
+    }
+    batch.loss_mask = counts;
+    return batch;
+  };
+  EXPECT_THAT(error(with("advantages", 3, inf)),
+              ::testing::HasSubstr("advantages of row 3 is inf where the token counts: give a "
+                                   "finite number, or mask it"));
+  EXPECT_THAT(error(with("advantages", 0, -inf)), ::testing::HasSubstr("is -inf"));
+  EXPECT_THAT(error(with("old_logprobs", 13, -inf)),
+              ::testing::HasSubstr("old_logprobs of row 1 is -inf"));
+  EXPECT_THAT(error(with("old_logprobs", 13, 0.5f)),
+              ::testing::HasSubstr("old_logprobs of row 1 is 0.5 where the token counts, and the "
+                                   "logarithm of a probability is never above 0"));
+  // Rounding is no error, and what is masked may be anything.
+  Ok(engine->CheckBatch(with("old_logprobs", 13, 1e-6f)));
+  Ok(engine->CheckBatch(with("old_logprobs", 13, inf, /*mask=*/0)));
+  data::Batch below = BatchOf(c);
+  HostTensor negative = HostTensor::Zeros(DType::kS32, below.segment_ids.dims());
+  negative.mutable_as<int32_t>()[14] = -1;
+  below.segment_ids = negative;
+  EXPECT_THAT(error(below), ::testing::HasSubstr("the batch: segment_ids[1,2] is -1"));
   data::Batch without = BatchOf(c);
   without.extras.erase("old_logprobs");
   EXPECT_THAT(error(without), ::testing::HasSubstr("no tensor old_logprobs"));

@@ -192,7 +192,7 @@ absl::Status Run::OpenOutput() {
       std::make_unique<MetricsRecorder>([this](std::string_view sentence) { Note(sentence); });
   if (run_options_.make_console_sink) {
     if (auto sink = run_options_.make_console_sink(config_.steps))
-      recorder_->AddSink(std::move(sink), /*steps_only=*/true);
+      recorder_->AddSink(std::move(sink), /*is_console=*/true);
   }
   const int64_t resume_step = run_options_.resume ? first_step_ : -1;
   MW_ASSIGN_OR_RETURN(auto jsonl, OpenJsonlSink(run_options_.out + "/metrics.jsonl", resume_step));
@@ -209,6 +209,7 @@ absl::Status Run::OpenOutput() {
 
 std::vector<MetricRecord> Run::ToRecords(const std::vector<StepMetrics>& metrics) {
   std::vector<MetricRecord> records;
+  records.reserve(metrics.size());
   for (const StepMetrics& step : metrics) records.push_back(step.ToRecord());
   return records;
 }
@@ -333,23 +334,31 @@ absl::Status Run::SaveSteps(const std::atomic<bool>& stop) {
 }
 
 absl::Status Run::CheckOutput() const {
-  std::vector<std::string> lost;
+  std::vector<std::string> removed;
   for (const char* const name : {"config.yaml", "metrics.jsonl"}) {
-    if (!io::FileExists(fmt::format("{}/{}", run_options_.out, name))) lost.emplace_back(name);
+    if (!io::FileExists(fmt::format("{}/{}", run_options_.out, name))) removed.emplace_back(name);
   }
-  if (lost.empty()) return absl::OkStatus();
-  return absl::AbortedError(
-      fmt::format("{} was removed from {} during the run and is lost{}", fmt::join(lost, " with "),
-                  run_options_.out,
-                  result_.checkpoint.empty()
-                      ? ""
-                      : fmt::format("; the weights are saved as {}", result_.checkpoint)));
+  std::vector<std::string> what;
+  if (!removed.empty()) {
+    what.push_back(fmt::format("{} was removed from {} during the run and is lost",
+                               fmt::join(removed, " with "), run_options_.out));
+  }
+  std::vector<std::string> unwritten = recorder_->lost();
+  unwritten.insert(unwritten.end(), lost_logs_.begin(), lost_logs_.end());
+  if (!unwritten.empty()) {
+    what.push_back(fmt::format("the log of the run is not whole: {}", fmt::join(unwritten, ", ")));
+  }
+  if (what.empty()) return absl::OkStatus();
+  if (!result_.checkpoint.empty()) {
+    what.push_back(fmt::format("the weights are saved as {}", result_.checkpoint));
+  }
+  return absl::AbortedError(fmt::format("{}", fmt::join(what, "; ")));
 }
 
 absl::Status Run::FinishSaving(bool trained) {
   if (!checkpointer_) return absl::OkStatus();
   const bool was_busy = checkpointer_->busy();
-  const absl::Status status = checkpointer_->Wait();
+  absl::Status status = checkpointer_->Wait();
   if (trained || !was_busy) return status;
   Note(status.ok() ? fmt::format("{} is complete", checkpointer_->newest())
                    : std::string(status.message()));

@@ -114,6 +114,9 @@ class Run {
   absl::Status RecordAll();
   // A measurement of held-out data, also before there are files.
   absl::Status RecordMeasurement(MetricRecord record);
+  // A log in `out` cannot be written, and `reason` says which: the run goes on, and fails once it
+  // has saved.
+  void LoseLog(std::string reason) { lost_logs_.push_back(std::move(reason)); }
   // Whether held-out data, where there are any, are due to be measured after `step`, which is
   // neither the first nor the last.
   bool IsMeasured(int64_t step) const;
@@ -128,6 +131,7 @@ class Run {
   // After the last step, or a stop: saves what is done and what the update under way has
   // accumulated, calls `measure` for --eval-data where the steps are done, and closes the engine.
   // Where a stop comes first `measure` returns false, and that is told, `hint` behind it.
+  // Errors: Aborted, after all of this, where a log of the run is not whole.
   absl::Status FinishSteps(const std::atomic<bool>& stop,
                            const std::function<absl::StatusOr<bool>()>& measure,
                            std::string_view hint = "");
@@ -155,7 +159,8 @@ class Run {
 
  private:
   absl::Status SaveSteps(const std::atomic<bool>& stop);
-  // After everything: what is removed while it is written takes no write back, and no write fails.
+  // After everything. Errors: Aborted for a log that could not be written, or that was removed,
+  // which fails no write.
   absl::Status CheckOutput() const;
   void NoteStart();
   absl::Status OpenOutput();
@@ -176,6 +181,7 @@ class Run {
   std::optional<int64_t> last_measured_;
   // What was measured before there were files.
   std::optional<MetricRecord> measured_before_;
+  std::vector<std::string> lost_logs_;  // why, besides what recorder_ knows
   // From the start of the process to its first step, in the record of that step.
   double start_s_ = 0;
   double start_cpu_s_ = 0;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "meshwright/train/checkpoint.h"
+#include "meshwright/train/file_size_limit_for_test.h"
 #include "meshwright/train/sft_run_for_test.h"
 #include "meshwright/train/tensorboard_events_for_test.h"
 
@@ -182,6 +184,32 @@ TEST_F(SftCheckpointTest, ASaveThatFailsFailsTheRunAndLosesNothing) {
     EXPECT_EQ(resumed->first_step, 2);
     EXPECT_EQ(resumed->last_step, 6);
   }
+}
+
+TEST_F(SftCheckpointTest, ALogThatCannotBeWrittenFailsTheRunOnceItHasSaved) {
+  ASSERT_TRUE(Run(6, false).ok());
+  const std::string undisturbed = ReadText(options_.out + "/checkpoints/6/model.safetensors");
+  options_.out = dir_ + "/full";
+  std::optional<FileSizeLimit> limit;
+  options_.before_micro_batch = [&](int64_t step, int64_t, const data::Batch&) {
+    if (step == 2) limit.emplace(fs::file_size(options_.out + "/metrics.jsonl") + 20);
+    if (step == 5) limit.reset();
+  };
+  const absl::Status failed = Run(6, false).status();
+  EXPECT_EQ(failed.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(
+      std::string(failed.message()),
+      AllOf(HasSubstr("the log of the run is not whole: cannot write " + options_.out + "/"),
+            HasSubstr("/metrics.jsonl: File too large"), HasSubstr("/tensorboard/events.out"),
+            HasSubstr("; the weights are saved as " + options_.out + "/checkpoints/6")));
+  EXPECT_THAT(notes_, HasSubstr("metrics are no longer written: cannot write " + options_.out));
+  EXPECT_EQ(ReadText(options_.out + "/checkpoints/6/model.safetensors"), undisturbed);
+  // What half of a line is left is no record.
+  options_.before_micro_batch = nullptr;
+  const auto resumed = Run(7, true);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(Records().back()["step"], 7);
+  EXPECT_LT(Records().size(), 6u);
 }
 
 // Fails from its second Flush on, which comes before the second save.

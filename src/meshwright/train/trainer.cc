@@ -104,6 +104,13 @@ class Trainer::Impl {
     }
     recorder_ = MetricsRecorder(options_.note);
     MW_ASSIGN_OR_RETURN(model_, OpenModel(options_.model));
+    if (const int64_t segments = config_.engine.loss.grpo.max_segments;
+        segments > model_.config.max_position) {
+      return absl::InvalidArgumentError(
+          fmt::format("segments={}: a row has at most the {} positions of the model, and each "
+                      "sequence has one: say no more",
+                      segments, model_.config.max_position));
+    }
     MW_RETURN_IF_ERROR(VerifyFiles(model_));
     data_note_ = config_.AdaptTo(model_.config);
     MW_RETURN_IF_ERROR(CheckTargetLength(model_.config, config_.data.max_target_length));

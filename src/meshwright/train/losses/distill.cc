@@ -1,5 +1,6 @@
 #include "meshwright/train/losses/distill.h"
 
+#include "meshwright/base/status_macros.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/broadcast_in_dim.h"
 #include "meshwright/ops/compare.h"
@@ -12,6 +13,7 @@
 #include "meshwright/ops/select.h"
 #include "meshwright/ops/stop_gradient.h"
 #include "meshwright/ops/sub.h"
+#include "meshwright/train/losses/given_values.h"
 
 namespace mw::train {
 namespace {
@@ -39,6 +41,14 @@ std::vector<MetricSpec> DistillLoss::metrics() const {
 std::vector<BatchTensorSpec> DistillLoss::batch_tensors() const {
   return {{"teacher_ids", DType::kS32, /*per_token=*/true, {options_.top_k}},
           {"teacher_logprobs", DType::kF32, /*per_token=*/true, {options_.top_k}}};
+}
+
+absl::Status DistillLoss::CheckBatch(const data::Batch& batch) const {
+  for (const BatchTensorSpec& spec : batch_tensors()) {
+    if (spec.dtype != DType::kF32) continue;
+    MW_RETURN_IF_ERROR(CheckGivenValues(batch, spec, GivenValue::kFinite));
+  }
+  return absl::OkStatus();
 }
 
 LossResult DistillLoss::Build(const LossInputs& in) const {

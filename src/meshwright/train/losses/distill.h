@@ -39,6 +39,8 @@ class DistillLoss : public Loss {
   std::vector<MetricSpec> metrics() const override;
   std::vector<BatchTensorSpec> batch_tensors() const override;
   LossResult Build(const LossInputs& in) const override;
+  // The teacher's log-probabilities of what counts are finite.
+  absl::Status CheckBatch(const data::Batch& batch) const override;
 
  private:
   DistillOptions options_;

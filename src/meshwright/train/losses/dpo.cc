@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "meshwright/base/status_macros.h"
 #include "meshwright/core/graph_error.h"
 #include "meshwright/ops/abs.h"
 #include "meshwright/ops/add.h"
@@ -22,6 +23,7 @@
 #include "meshwright/ops/select.h"
 #include "meshwright/ops/slice.h"
 #include "meshwright/ops/sub.h"
+#include "meshwright/train/losses/given_values.h"
 
 namespace mw::train {
 namespace {
@@ -62,6 +64,13 @@ std::vector<MetricSpec> DpoLoss::metrics() const {
 std::vector<BatchTensorSpec> DpoLoss::batch_tensors() const {
   if (options_.reference_free) return {};
   return {{kRefLogProbs, DType::kF32}};
+}
+
+absl::Status DpoLoss::CheckBatch(const data::Batch& batch) const {
+  for (const BatchTensorSpec& spec : batch_tensors()) {
+    MW_RETURN_IF_ERROR(CheckGivenValues(batch, spec, GivenValue::kLogProb));
+  }
+  return absl::OkStatus();
 }
 
 LossResult DpoLoss::Build(const LossInputs& in) const {

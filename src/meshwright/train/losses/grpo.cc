@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,6 +27,7 @@
 #include "meshwright/ops/select.h"
 #include "meshwright/ops/stop_gradient.h"
 #include "meshwright/ops/sub.h"
+#include "meshwright/train/losses/given_values.h"
 
 namespace mw::train {
 namespace {
@@ -207,21 +207,28 @@ std::vector<BatchTensorSpec> GrpoLoss::batch_tensors() const {
 
 absl::Status GrpoLoss::CheckBatch(const data::Batch& batch) const {
   MW_RETURN_IF_ERROR(CheckSegments(batch));
+  for (const BatchTensorSpec& spec : batch_tensors()) {
+    if (!spec.per_token) {
+      MW_RETURN_IF_ERROR(CheckSequenceAdvantages(batch));
+      continue;
+    }
+    MW_RETURN_IF_ERROR(CheckGivenValues(
+        batch, spec, spec.name == kAdvantages ? GivenValue::kFinite : GivenValue::kLogProb));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GrpoLoss::CheckSequenceAdvantages(const data::Batch& batch) const {
   const auto segments = batch.segment_ids.as<int32_t>();
   const auto mask = batch.loss_mask.as<float>();
-  const int64_t length = batch.tokens.dims()[1];
-  for (const BatchTensorSpec& spec : batch_tensors()) {
-    const HostTensor& tensor = batch.extras.find(spec.name)->second;
-    const auto values = tensor.as<float>();
-    for (int64_t i = 0; i < batch.tokens.num_elements(); ++i) {
-      if (mask[i] == 0) continue;
-      const int64_t row = i / length;
-      const int64_t sequence =
-          options_.max_segments > 1 ? row * options_.max_segments + segments[i] - 1 : row;
-      if (!std::isnan(values[spec.per_token ? i : sequence])) continue;
-      return absl::InvalidArgumentError(fmt::format(
-          "{} of row {} is nan where the token counts: give a number, or mask it", spec.name, row));
-    }
+  const auto advantages = batch.extras.find(kAdvantages)->second.as<float>();
+  for (int64_t i = 0; i < batch.tokens.num_elements(); ++i) {
+    if (mask[i] == 0) continue;
+    const int64_t row = i / batch.tokens.dims()[1];
+    const int64_t sequence =
+        options_.max_segments > 1 ? row * options_.max_segments + segments[i] - 1 : row;
+    MW_RETURN_IF_ERROR(
+        CheckGivenValue(kAdvantages, row, advantages[sequence], GivenValue::kFinite));
   }
   return absl::OkStatus();
 }

@@ -84,10 +84,13 @@ class GrpoLoss : public Loss {
   std::vector<MetricSpec> metrics() const override;
   std::vector<BatchTensorSpec> batch_tensors() const override;
   LossResult Build(const LossInputs& in) const override;
-  // A row has no more sequences than max_segments, and what counts is no NaN.
+  // A row has no more sequences than max_segments, and what counts is finite; log-probabilities are
+  // not above 0.
   absl::Status CheckBatch(const data::Batch& batch) const override;
 
  private:
+  // Of advantages that are not by token.
+  absl::Status CheckSequenceAdvantages(const data::Batch& batch) const;
   absl::Status CheckSegments(const data::Batch& batch) const;
   bool Clips() const { return options_.algorithm != "reinforce"; }
   bool HasDualClip() const { return options_.dual_clip != 0; }
