@@ -80,12 +80,18 @@ constexpr int64_t kTokens = 4 * 512;
 // Of a layer, forward, by the gradient of the input, and of the weights [out, in]; of a chunk of
 // the head.
 constexpr Product kProducts[] = {
-    {"q", "tc,fc->tf", kTokens, 576, 576},          {"q_input", "tf,fc->tc", kTokens, 576, 576},
-    {"q_weight", "tf,tc->fc", 576, kTokens, 576},   {"k", "tc,fc->tf", kTokens, 576, 192},
-    {"gate", "tc,fc->tf", kTokens, 576, 1536},      {"gate_input", "tf,fc->tc", kTokens, 1536, 576},
-    {"gate_weight", "tf,tc->fc", 1536, kTokens, 576}, {"down", "tf,cf->tc", kTokens, 1536, 576},
-    {"down_weight", "tc,tf->cf", 576, kTokens, 1536}, {"head", "tc,vc->tv", 512, 576, 49152},
-    {"head_input", "tv,vc->tc", 512, 49152, 576},   {"head_weight", "tv,tc->vc", 49152, 512, 576},
+    {"q", "tc,fc->tf", kTokens, 576, 576},
+    {"q_input", "tf,fc->tc", kTokens, 576, 576},
+    {"q_weight", "tf,tc->fc", 576, kTokens, 576},
+    {"k", "tc,fc->tf", kTokens, 576, 192},
+    {"gate", "tc,fc->tf", kTokens, 576, 1536},
+    {"gate_input", "tf,fc->tc", kTokens, 1536, 576},
+    {"gate_weight", "tf,tc->fc", 1536, kTokens, 576},
+    {"down", "tf,cf->tc", kTokens, 1536, 576},
+    {"down_weight", "tc,tf->cf", 576, kTokens, 1536},
+    {"head", "tc,vc->tv", 512, 576, 49152},
+    {"head_input", "tv,vc->tc", 512, 49152, 576},
+    {"head_weight", "tv,tc->vc", 49152, 512, 576},
 };
 
 void BM_Product(benchmark::State& state, const Product& p, DType dtype, bool kernels) {
@@ -127,19 +133,18 @@ void BM_Attention(benchmark::State& state, int64_t length, DType dtype, bool gra
       return;
     }
     const TensorType sums(DType::kF32, {rows, kKeyHeads, kGroup, length});
-    const ops::AttentionGradResult grad = ops::AttentionGrad(
-        {q, k, v, segments, graph.AddParameter(sums, "log_sum_exp"),
-         graph.AddParameter(sums, "delta"), graph.AddParameter(query, "dout")},
-        0.125, "default");
+    const ops::AttentionGradResult grad =
+        ops::AttentionGrad({q, k, v, segments, graph.AddParameter(sums, "log_sum_exp"),
+                            graph.AddParameter(sums, "delta"), graph.AddParameter(query, "dout")},
+                           0.125, "default");
     graph.SetOutputs({grad.dq, grad.dk, grad.dv});
   });
 }
 
 void Register(const std::string& name, const std::function<void(benchmark::State&, bool)>& body) {
   for (const bool kernels : {true, false}) {
-    benchmark::RegisterBenchmark(
-        (name + (kernels ? "/kernel" : "/compiler")).c_str(),
-        [body, kernels](benchmark::State& state) { body(state, kernels); })
+    benchmark::RegisterBenchmark((name + (kernels ? "/kernel" : "/compiler")).c_str(),
+                                 [body, kernels](benchmark::State& state) { body(state, kernels); })
         ->MeasureProcessCPUTime()
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
