@@ -88,8 +88,8 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
         partitioned.local.graph->Verify();
       }
       if (!partition.late_reductions.empty()) {
-        partitioned.local.graph =
-            spmd::DelayReductions(*partitioned.local.graph, partition.late_reductions);
+        partitioned.local.graph = spmd::DelayReductions(
+            *partitioned.local.graph, partition.late_reductions, partition.scattered_sum_bytes);
         partitioned.local.graph->Verify();
       }
       const graph::Graph& local = *partitioned.local.graph;

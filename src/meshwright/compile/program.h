@@ -70,6 +70,8 @@ struct PartitionOptions {
   bool prefetch_gathers = false;
   // The axes over which loops reduce late: see spmd/delay_reductions.h.
   std::vector<std::string> late_reductions;
+  // From so many bytes on sums over those axes are scattered and gathered; 0: none are.
+  int64_t scattered_sum_bytes = 0;
   // XLA partitions, by annotations of what the graphs and the rules pin; no value that
   // crosses a program is unreduced then.
   bool automatic = false;

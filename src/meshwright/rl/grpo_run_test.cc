@@ -25,6 +25,7 @@ std::vector<std::vector<ordered_json>> ByGroup(const std::vector<ordered_json>& 
     groups[sample["group"].get<int64_t>()].push_back(sample);
   }
   std::vector<std::vector<ordered_json>> out;
+  out.reserve(groups.size());
   for (auto& [id, group] : groups) out.push_back(std::move(group));
   return out;
 }

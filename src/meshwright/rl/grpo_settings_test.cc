@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mw::rl {
@@ -21,7 +22,7 @@ TEST(MaxSegmentsTest, AreThoseOfTheShortestPromptsOfAnUpdate) {
                                        "num_generations=3", "batch_size=12"});
     train::TrainConfig config = Config(settings);
     EXPECT_TRUE(FinishGrpoSettings(config).ok());
-    return MaxSegments(config, lengths);
+    return MaxSegments(config, std::move(lengths));
   };
   // 3 x 10 tokens, 3 x 20, and no room for 31.
   EXPECT_EQ(most({}, {30, 9, 19, 40}), 6);

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -244,6 +245,10 @@ const CLI::App& Innermost(const CLI::App& app) {
 // What the parser refused, in our words. Its texts are those of CLI11 2: CLI/Error.hpp.
 std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
   const std::string what = error.what();
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) {
+    const size_t colon = what.find(": ");
+    return colon == std::string::npos ? what : what.substr(0, colon) + what.substr(colon + 1);
+  }
   const CLI::App& command = Innermost(app);
   const auto after = [&](std::string_view text) {
     return what.substr(std::min(what.find(text), what.size() - text.size()) + text.size());
@@ -306,6 +311,19 @@ absl::Status CheckFileNames(const CLI::App& command) {
     }
   }
   return absl::OkStatus();
+}
+
+// The parser would take the nearest number that fits.
+void RefuseOverflow(CLI::App& command) {
+  for (CLI::Option* const option : command.get_options()) {
+    if (option->get_type_name() != "INT") continue;
+    option->check([](const std::string& word) -> std::string {
+      int64_t number = 0;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+      if (error != std::errc::result_out_of_range) return "";
+      return fmt::format("takes a whole number of 64 bits, not {}", Excerpt(word));
+    });
+  }
 }
 
 // A first word that is no command, before the parser gives its own opinion.
@@ -380,6 +398,7 @@ int Run(int argc, const char* const* argv) {
     defined.push_back({sub, entry.make()});
     defined.back().command->Define(*sub);
     AddCommonFlags(*sub, defined.back().command->Uses(), flags);
+    RefuseOverflow(*sub);
     const bool lists_settings = std::string_view(entry.name) == "sft";
     sub->footer(std::string("Examples:\n") + entry.examples +
                 (lists_settings ? "\n\n" + SettingsHelp() : std::string()));

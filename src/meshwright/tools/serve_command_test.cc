@@ -41,6 +41,9 @@ TEST_F(ServeCommandTest, BadValues) {
   ExpectBadInput(Serve({"--max-message-mib", "3000"}), "1 to 2047");
   ExpectBadInput(Serve({"--max-message-mib", "-9223372036854775808"}),
                  "--max-message-mib is -9223372036854775808; it can be 1 to 2047");
+  ExpectBadInput(
+      Serve({"--max-message-mib", "99999999999999999999"}),
+      "error: --max-message-mib takes a whole number of 64 bits, not 99999999999999999999");
   ExpectBadInput(Serve({"--max-message-mib", "9223372036854775807"}),
                  "--max-message-mib is 9223372036854775807; it can be 1 to 2047");
   ExpectBadInput(Serve({"--max-concurrent", "0"}), "1 to 1024");
