@@ -223,7 +223,7 @@ bool IsLargeReduction(const Node& node, const std::vector<std::string>& axes, in
 std::unique_ptr<Graph> DelayReductions(const Graph& local, const std::vector<std::string>& axes,
                                        int64_t large_bytes) {
   return RewriteNodes(local, [&](Graph& dst, const Node& node, const std::vector<Value>& operands) {
-    if (IsLargeReduction(node, axes, large_bytes)) {
+    if (large_bytes > 0 && IsLargeReduction(node, axes, large_bytes)) {
       return std::vector<Value>{ReduceInParts(node, operands[0])};
     }
     if (node.op_name() != "scan") return std::vector<Value>();

@@ -29,15 +29,15 @@ namespace mw::spmd {
 // compilers from moving it out of the loop, which would need all layers' gradients twice. Results
 // are the same bits, but for the sign of zeros.
 //
-// Outside of those loops an all_reduce over one of `axes` of a tensor of `large_bytes` or more
-// becomes a reduce_scatter and an all_gather of its first dim, where the devices divide it: as many
-// bytes travel, but what is summed is gone before the whole sum is there, where the result of an
-// all_reduce that travels beside computation lies beside its operand.
+// Outside of those loops an all_reduce over one of `axes` of a tensor of `large_bytes` or more (0:
+// of none) becomes a reduce_scatter and an all_gather of its first dim, where the devices divide
+// it: as many bytes travel, but what is summed is gone before the whole sum is there, where the
+// result of an all_reduce that travels beside computation lies beside its operand.
 //
 // REQUIRES: `local` is what Localize gives.
 std::unique_ptr<graph::Graph> DelayReductions(const graph::Graph& local,
                                               const std::vector<std::string>& axes,
-                                              int64_t large_bytes = int64_t{256} << 20);
+                                              int64_t large_bytes = 0);
 
 }  // namespace mw::spmd
 

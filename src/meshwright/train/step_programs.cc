@@ -408,8 +408,12 @@ absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
 absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model,
                                                       const EngineOptions& options,
                                                       BatchShape shape) {
+  // Sums are what the update reads and no more. (In programs that put them out the whole sum is
+  // there in any case.)
+  EngineOptions scattering = options;
+  scattering.mesh.partition.scattered_sum_bytes = int64_t{256} << 20;
   return BuildMicroProgram(
-      "train_step_kernel", model, options, shape,
+      "train_step_kernel", model, scattering, shape,
       [&](StepBuilder& builder, const StepPlacement& placement) {
         const StepParams& params = builder.params();
         const std::vector<nn::ParamSpec> trained = params.Trained();
