@@ -23,7 +23,7 @@ struct ExecutableCacheOptions {
   // Versions of the custom-call kernels that programs call; part of the key.
   std::string kernel_versions;
   // Told in a sentence of entries that are damaged or that the plugin does not load; by any thread.
-  std::function<void(std::string_view)> note;
+  std::function<void(std::string_view)> note = {};
 };
 
 // What one Compile did.
