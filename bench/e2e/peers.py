@@ -183,9 +183,11 @@ class Engine:
 
 
 def turned(names, i):
-    """The order of round i: each is once at each place, and forwards and backwards in turn."""
-    order = names[i % len(names):] + names[:i % len(names)]
-    return order if i % 2 == 0 else order[::-1]
+    """The order of round i: in as many rounds as there are names each is once at each place; the
+    next as many rounds go backwards."""
+    at = i % len(names)
+    order = names[at:] + names[:at]
+    return order if i // len(names) % 2 == 0 else order[::-1]
 
 
 def measure_starts(runners, caches, num_rounds, folder):
@@ -209,10 +211,22 @@ def measure_starts(runners, caches, num_rounds, folder):
     return starts
 
 
-def bootstrap_interval(values, rng, samples=10000):
+def bootstrap_interval(values, samples=10000):
     """95 % percentile interval of the median."""
+    rng = random.Random(0)
     medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(samples))
     return medians[int(0.025 * samples)], medians[int(0.975 * samples) - 1]
+
+
+def described(ratios):
+    """Their median, and its interval where they are enough to say something about their spread."""
+    if not ratios:
+        return ""
+    text = f"{statistics.median(ratios):.3f}"
+    if len(ratios) < 4:
+        return text
+    low, high = bootstrap_interval(ratios)
+    return f"{text} ({low:.3f} to {high:.3f})"
 
 
 def machine():
@@ -225,7 +239,6 @@ def machine():
 
 
 def summarize(rounds, engines):
-    rng = random.Random(0)
     summary = {}
     if not rounds:
         return summary
@@ -242,10 +255,7 @@ def summarize(rounds, engines):
         if name == "meshwright" or "meshwright" not in engines:
             continue
         for key in ("step_s", "step_cpu_s"):
-            ratios = [r["meshwright"][key] / r[name][key] for r in rounds]
-            low, high = bootstrap_interval(ratios, rng)
-            summary[name][f"{key}_ratio"] = {"median": statistics.median(ratios), "low": low,
-                                             "high": high, "rounds": ratios}
+            summary[name][f"{key}_ratios"] = [r["meshwright"][key] / r[name][key] for r in rounds]
     return summary
 
 
@@ -253,16 +263,17 @@ def markdown(result):
     summary, cold, engines = result["summary"], result["cold"], result["engines"]
 
     def ratio(name, key):
-        r = summary[name].get(f"{key}_ratio")
-        if r is None:
-            return ""
-        # Fewer rounds than this say nothing about their spread.
-        interval = f" ({r['low']:.3f} to {r['high']:.3f})" if result["rounds"] >= 4 else ""
-        return f"{r['median']:.3f}{interval}"
+        return described(summary[name].get(f"{key}_ratios", []))
 
     def start(name, kind, key):
         rounds = result["starts"][kind]
         return f"{statistics.median(r[name][key] for r in rounds):.2f}" if rounds else ""
+
+    def start_ratio(name, kind, key):
+        rounds = result["starts"][kind]
+        if name == "meshwright" or "meshwright" not in engines:
+            return ""
+        return described([r["meshwright"][key] / r[name][key] for r in rounds])
 
     lines = []
     if summary:
@@ -277,12 +288,13 @@ def markdown(result):
                 f"{run['peak_rss_bytes'] / 1e9:.2f} | {cold[name]['first_s']:.1f} | "
                 f"{run['warm_first_s']:.1f} |")
     if result["start_rounds"]:
-        lines += ["", "| start | cold cache, s | CPU s | warm cache, s | CPU s |",
-                  "|---|---:|---:|---:|---:|"]
+        lines += ["", "| start | cold cache, s | ours / its | CPU s | ours / its | "
+                  "warm cache, s | ours / its | CPU s | ours / its |",
+                  "|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
         for name in engines:
             lines.append(f"| {name} | " + " | ".join(
-                start(name, kind, key) for kind in ("cold", "warm")
-                for key in ("start_s", "start_cpu_s")) + " |")
+                cell(name, kind, key) for kind in ("cold", "warm")
+                for key in ("start_s", "start_cpu_s") for cell in (start, start_ratio)) + " |")
     m = result["machine"]
     lines += ["", f"{m['cpu']}, {m['cores']} cores, {m['memory_gib']} GiB; {result['rounds']} rounds of "
               f"{result['steps']} steps after a warm-up, {result['start_rounds']} of starts; {result['what']}; load average "

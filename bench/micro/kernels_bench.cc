@@ -35,10 +35,10 @@ const runtime::Client& Cpu(ops::Target* target) {
 }
 
 HostTensor Random(const TensorType& type) {
+  if (type.dtype == DType::kS32) return HostTensor::Zeros(DType::kS32, type.dims);
   std::minstd_rand random(7);
   std::uniform_real_distribution<float> uniform(-1, 1);
   HostTensor tensor = HostTensor::Zeros(DType::kF32, type.dims);
-  if (type.dtype == DType::kS32) return HostTensor::Zeros(DType::kS32, type.dims);
   for (float& x : tensor.mutable_as<float>()) x = uniform(random);
   return tensor.ConvertTo(type.dtype);
 }
@@ -121,7 +121,8 @@ void BM_Attention(benchmark::State& state, int64_t length, DType dtype, bool gra
   const double element = dtype == DType::kBF16 ? 2 : 4;
   // Of the half of the scores that causality leaves.
   const double flops = (gradient ? 10 : 4) * all * t * (t + 1) / 2 * kHead;
-  const double bytes = element * all * t * kHead * (gradient ? 4 : 2);
+  // Queries, result and cotangents; keys and values, a third of those, once and again as gradients.
+  const double bytes = element * all * t * kHead * (gradient ? 3 + 4.0 / 3 : 2 + 2.0 / 3);
   Time(state, kernels, flops, bytes, [&](Graph& graph) {
     const TensorType query(dtype, {rows, kKeyHeads, kGroup, length, kHead});
     const TensorType key(dtype, {rows, kKeyHeads, length, kHead});

@@ -79,7 +79,7 @@ def check_gpu(planner):
         if not kernel["census"] or not kernel["live_tensors"] or not kernel["fingerprint"]:
             fail(f"{name} lacks census, largest tensors or fingerprint: {run.stdout}")
     expect(planner.run(*gpu, "--mesh", "fsdp=4"), 2, "4 devices")
-    expect(planner.run(*gpu, "--mesh", "fsdp=8", "compiler_flags=xla_gpu_nothing=1"), 2,
+    expect(planner.run(*gpu, "--mesh", "fsdp=8", "compile_xla_flags=xla_gpu_nothing=1"), 2,
            "xla_gpu_nothing")
     text = planner.run(*gpu, "--mesh", "fsdp=8")
     if "the compiler says no times for such devices; by estimate" not in text.stdout:
@@ -194,10 +194,13 @@ def main():
         expect(planner.run("--topology", "cpu:2", "--mesh", "data=2", "batch_size=3"), 2, "3")
         expect(planner.run("--topology", "cpu:1", "--entry", "call"), 2, "there are calls")
         expect(planner.run("--topology", "cpu:1", "--hbm-gib", "-1"), 2, "--hbm-gib")
-        expect(planner.run("--topology", "cpu:1", "compiler_flags=x"), 2, "NAME=VALUE")
-        expect(planner.run("--topology", "cpu:1", "compiler_flags=xla_nothing=1"), 2,
+        expect(planner.run("--topology", "cpu:1", "compile_xla_flags=x"), 2, "NAME=VALUE")
+        expect(planner.run("--topology", "cpu:1", "--compiler-flag", "x"), 2, "NAME=VALUE")
+        expect(planner.run("--topology", "cpu:1", "--compiler-flag", "xla_a=1",
+                           "compile_xla_flags=xla_a=2"), 2, "twice")
+        expect(planner.run("--topology", "cpu:1", "compile_xla_flags=xla_nothing=1"), 2,
                "xla_nothing")
-        expect(planner.run("--topology", "cpu:1", "compiler_flags=xla_dump_to=/tmp"), 2,
+        expect(planner.run("--topology", "cpu:1", "--compiler-flag", "xla_dump_to=/tmp"), 2,
                "sets it itself")
         expect(planner.run("--topology", "cpu:1", "max_target_length=4096"), 2, "4096")
         run = subprocess.run([args.meshwright, "plan", "--model", "tiny-lama", "--topology",

@@ -16,7 +16,6 @@ using graph::Node;
 struct Uses {
   bool multiplies = false;  // float32, in the precision that the target likes
   bool moves = false;       // values that copies make smaller go from device to device
-  bool rereads = false;     // products stand in a loop of a loop
 };
 
 bool IsFloat32Product(const Node& node) {
@@ -31,16 +30,11 @@ bool MovesValues(const Node& node) {
   return op == "all_to_all";
 }
 
-void Visit(const Graph& graph, int depth, Uses& uses) {
+void Visit(const Graph& graph, Uses& uses) {
   for (const auto& node : graph.nodes()) {
-    if (IsFloat32Product(*node)) {
-      uses.multiplies = true;
-      uses.rereads |= depth > 1;
-    }
+    uses.multiplies |= IsFloat32Product(*node);
     uses.moves |= MovesValues(*node);
-    for (const auto& region : node->regions()) {
-      Visit(*region, depth + (node->op_name() == "scan" ? 1 : 0), uses);
-    }
+    for (const auto& region : node->regions()) Visit(*region, uses);
   }
 }
 
@@ -50,16 +44,17 @@ absl::StatusOr<CompilerFlags> ParseCompilerFlags(std::string_view text) {
   CompilerFlags flags;
   std::istringstream parts{std::string(text)};
   for (std::string part; parts >> part;) {
+    if (part.starts_with("--")) part.erase(0, 2);
     const size_t equals = part.find('=');
-    if (equals == 0 || equals == std::string::npos || equals + 1 == part.size()) {
+    if (equals == 0 || equals == std::string::npos) {
       return absl::InvalidArgumentError(
-          fmt::format("compiler_flags part \"{}\" is not NAME=VALUE, as in "
+          fmt::format("compile_xla_flags part \"{}\" is not NAME=VALUE, as in "
                       "xla_tpu_scoped_vmem_limit_kib=65536; parts stand apart by spaces",
                       Excerpt(part)));
     }
     if (!flags.emplace(part.substr(0, equals), part.substr(equals + 1)).second) {
       return absl::InvalidArgumentError(
-          fmt::format("compiler_flags names {} twice", Excerpt(part.substr(0, equals))));
+          fmt::format("compile_xla_flags names {} twice", Excerpt(part.substr(0, equals))));
     }
   }
   return flags;
@@ -68,8 +63,8 @@ absl::StatusOr<CompilerFlags> ParseCompilerFlags(std::string_view text) {
 CompilerFlags FlagsFor(const Graph& local, const ops::Target& target) {
   if (target.platform != "tpu") return {};
   Uses uses;
-  Visit(local, 0, uses);
-  if (!uses.multiplies || uses.moves || uses.rereads) return {};
+  Visit(local, uses);
+  if (!uses.multiplies || uses.moves) return {};
   return {{"xla_jf_bf16_propagation", "false"}};
 }
 

@@ -15,16 +15,18 @@ namespace mw::compile {
 // By the compiler's names: "xla_jf_bf16_propagation" → "false".
 using CompilerFlags = std::map<std::string, std::string>;
 
-// What users write: "NAME=VALUE NAME=VALUE", apart by spaces; "" is none.
-// Errors: InvalidArgument on a part without a name or value, and on a name that comes twice.
+// What users write: "NAME=VALUE --NAME=VALUE", apart by spaces; "" is none. An empty value leaves
+// the flag out, also where FlagsFor has it. Errors: InvalidArgument on a part without a name or
+// "=", and on a name that comes twice.
 absl::StatusOr<CompilerFlags> ParseCompilerFlags(std::string_view text);
 
-// What the compiler of `target` should be told for `local`, a device's program of a training step.
+// What the compiler of `target` should be told for `local`, a device's program that reads each
+// weight once or twice.
 //
 // TPU multiplies float32 in bfloat16 unless it is told otherwise, and its compiler then keeps a
 // bfloat16 copy of every weight that only products read, for the whole program. Where weights are
-// gathered the copies are what travels, half as much. Where none is, a layer's weights are read
-// once or twice, and the copies only cost their memory and a pass over it: that is turned off.
+// gathered the copies are what travels, half as much. Where none is, they only cost their memory
+// and a pass over it: that is turned off.
 CompilerFlags FlagsFor(const graph::Graph& local, const ops::Target& target);
 
 }  // namespace mw::compile

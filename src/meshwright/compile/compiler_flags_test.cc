@@ -31,7 +31,8 @@ TEST(CompilerFlagsTest, AreNamesAndValues) {
   EXPECT_THAT(*ParseCompilerFlags("  b=2,3 a=x=y "),
               ElementsAre(Pair("a", "x=y"), Pair("b", "2,3")));
   EXPECT_THAT(*ParseCompilerFlags(" "), IsEmpty());
-  for (const char* wrong : {"a", "=1", "a=", "a=1 b"}) {
+  EXPECT_THAT(*ParseCompilerFlags("--xla_a=1 b="), ElementsAre(Pair("b", ""), Pair("xla_a", "1")));
+  for (const char* wrong : {"a", "=1", "--=1", "a=1 b"}) {
     EXPECT_THAT(ParseCompilerFlags(wrong).status().message(), HasSubstr("is not NAME=VALUE"));
   }
   EXPECT_THAT(ParseCompilerFlags("a=1 a=2").status().message(), HasSubstr("names a twice"));
@@ -77,7 +78,6 @@ TEST(CompilerFlagsTest, TpuMakesNoCopiesOfWeightsThatDoNotTravel) {
   EXPECT_THAT(FlagsOf(Tpu(), summed), off);
 
   EXPECT_THAT(FlagsOf({}, AsItIs), IsEmpty());
-  EXPECT_THAT(FlagsOf(Tpu(), AsItIs, 2), IsEmpty());
   EXPECT_THAT(FlagsOf(Tpu(), AsItIs, 0, "highest"), IsEmpty());
   const auto half = [](Value w) { return ops::Convert(w, DType::kBF16); };
   EXPECT_THAT(FlagsOf(Tpu(), half), IsEmpty());
@@ -88,18 +88,27 @@ TEST(CompilerFlagsTest, TpuMakesNoCopiesOfWeightsThatDoNotTravel) {
 }
 
 TEST(CompilerFlagsTest, UsersHaveTheLastWord) {
-  ops::Target target = Tpu();
-  target.compiler_flags = "xla_jf_bf16_propagation=true a=b";
-  const auto build = [](Graph& g) {
-    const Value x = g.AddParameter(TensorType(DType::kF32, {8, 8}), "x");
-    g.SetOutputs({ops::Einsum("ij,jk->ik", x, x)});
+  const auto flags = [](const std::string& given, bool reads_weights_once) {
+    ops::Target target = Tpu();
+    target.compiler_flags = given;
+    PartitionOptions partition;
+    partition.reads_weights_once = reads_weights_once;
+    const auto build = [](Graph& g) {
+      const Value x = g.AddParameter(TensorType(DType::kF32, {8, 8}), "x");
+      g.SetOutputs({ops::Einsum("ij,jk->ik", x, x)});
+      return Boundary();
+    };
+    const auto program = BuildProgram("p", build, partition, nullptr, target);
+    return program.ok() ? absl::StatusOr<CompilerFlags>(program->compiler_flags) : program.status();
   };
-  const auto program = BuildProgram("p", build, target);
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_THAT(program->compiler_flags,
-              ElementsAre(Pair("a", "b"), Pair("xla_jf_bf16_propagation", "true")));
-  target.compiler_flags = "a";
-  EXPECT_THAT(BuildProgram("p", build, target).status().message(), HasSubstr("NAME=VALUE"));
+  const auto own = Pair("xla_jf_bf16_propagation", "false");
+  EXPECT_THAT(*flags("", true), ElementsAre(own));
+  EXPECT_THAT(*flags("", false), IsEmpty());
+  EXPECT_THAT(*flags("a=b", true), ElementsAre(Pair("a", "b"), own));
+  EXPECT_THAT(*flags("xla_jf_bf16_propagation=true", true),
+              ElementsAre(Pair("xla_jf_bf16_propagation", "true")));
+  EXPECT_THAT(*flags("xla_jf_bf16_propagation=", true), IsEmpty());
+  EXPECT_THAT(flags("a", true).status().message(), HasSubstr("NAME=VALUE"));
 }
 
 }  // namespace

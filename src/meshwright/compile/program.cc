@@ -66,7 +66,7 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     options.notes = notes;
     if (partition.mesh.empty()) {
       program.stablehlo = LowerToStableHlo(graph, name, 1, target, partition.locations, native);
-      program.compiler_flags.merge(FlagsFor(graph, target));
+      if (partition.reads_weights_once) program.compiler_flags.merge(FlagsFor(graph, target));
       program.graph = owned;
       SetInterface(program, graph);
     } else if (partition.automatic) {
@@ -95,13 +95,14 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
       const graph::Graph& local = *partitioned.local.graph;
       program.has_coordinates = partitioned.local.has_coordinates;
       program.census = spmd::TakeCensus(local);
-      program.compiler_flags.merge(FlagsFor(local, target));
+      if (partition.reads_weights_once) program.compiler_flags.merge(FlagsFor(local, target));
       program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices(), target,
                                            partition.locations, native);
       SetInterface(program, *partitioned.placed);
       program.graph = std::move(partitioned.local.graph);
       program.placed = std::move(partitioned.placed);
     }
+    std::erase_if(program.compiler_flags, [](const auto& flag) { return flag.second.empty(); });
     return program;
   } catch (const GraphError& error) {
     return error.ToStatus();

@@ -51,8 +51,8 @@ struct Program {
   std::vector<ProgramOutput> outputs;
   // Unknown, and so empty, with `automatic`: XLA places the collectives.
   spmd::Census census;
-  // What the compiler is told: the target's flags, and FlagsFor it where those do not name them.
-  // With `automatic` the target's alone.
+  // What the compiler is told: the target's flags, and FlagsFor the program where those do not name
+  // them; see PartitionOptions::reads_weights_once. With `automatic` the target's alone.
   CompilerFlags compiler_flags;
 
   // The shardings for people: the text of `placed`, with `automatic` a line for each input
@@ -70,6 +70,8 @@ struct PartitionOptions {
   bool prefetch_gathers = false;
   // The axes over which loops reduce late: see spmd/delay_reductions.h.
   std::vector<std::string> late_reductions;
+  // Each weight is read once or twice, so that no copy of it pays: see compile/compiler_flags.h.
+  bool reads_weights_once = false;
   // From so many bytes on sums over those axes are scattered and gathered; 0: none are.
   int64_t scattered_sum_bytes = 0;
   // XLA partitions, by annotations of what the graphs and the rules pin; no value that

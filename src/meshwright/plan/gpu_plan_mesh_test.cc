@@ -65,7 +65,7 @@ class GpuPlanTest : public CompilerTest {
     // A whole step in one program, every collective as it is written, none made one with others.
     PlanOptions options;
     options.entry = EntryPoint::kTrainStep;
-    std::string flags = "compiler_flags=";
+    std::string flags = "compile_xla_flags=";
     for (const char* kind : {"all_reduce", "all_gather", "reduce_scatter"}) {
       flags += fmt::format("xla_gpu_{}_combine_threshold_bytes=0 ", kind);
     }

@@ -168,9 +168,10 @@ absl::Status CheckCompilerFlags(const std::string& text) {
   MW_ASSIGN_OR_RETURN(const compile::CompilerFlags flags, compile::ParseCompilerFlags(text));
   for (const char* own : kOwnFlags) {
     if (flags.contains(own)) {
-      return absl::InvalidArgumentError(fmt::format(
-          "compiler_flags names {}: the plan is read from the compiler's dump, and sets it itself",
-          own));
+      return absl::InvalidArgumentError(
+          fmt::format("compile_xla_flags names {}: the plan is read from the compiler's dump, and "
+                      "sets it itself",
+                      own));
     }
   }
   return absl::OkStatus();

@@ -280,7 +280,7 @@ TEST_F(StepPlanTest, RefusesInASentence) {
   EXPECT_THAT(Plan("cpu:4", {"mesh=data=2"}).status().ToString(), HasSubstr("2 devices"));
   EXPECT_THAT(Plan("cpu:4", {}).status().ToString(), HasSubstr("4 devices and no mesh"));
   EXPECT_THAT(Plan("cpu:4", {"mesh=data=4", "batch_size=6"}).status().ToString(), HasSubstr("6"));
-  EXPECT_THAT(Plan("cpu:1", {"compiler_flags=xla_no_such_flag=1"}).status().ToString(),
+  EXPECT_THAT(Plan("cpu:1", {"compile_xla_flags=xla_no_such_flag=1"}).status().ToString(),
               HasSubstr("xla_no_such_flag"));
 }
 

@@ -100,6 +100,7 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   MW_RETURN_IF_ERROR(train::TakeAdapter(opened, &options.model.lora));
   options.weight_dtype = args.weight_dtype;
   options.cache_dtype = args.compute_dtype;
+  options.compiler_flags = args.compiler_flags;
   // A device without a sample has nothing to do.
   options.num_devices = static_cast<int>(std::min<int64_t>(args.num_devices, args.num_samples));
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Sampler> sampler,

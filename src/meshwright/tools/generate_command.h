@@ -33,6 +33,7 @@ struct GenerateArgs {
   double top_p = 1.0;        // 1 keeps all
   uint64_t seed = 0;
   int64_t num_samples = 1;
+  std::string compiler_flags;     // see ops::Target
   int num_devices = 1;            // that share the samples, each with the whole weights
   std::vector<std::string> stop;  // texts that end a sample, and are left out of it
   DType compute_dtype = DType::kF32;

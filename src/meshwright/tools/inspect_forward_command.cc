@@ -13,6 +13,7 @@
 #include "meshwright/io/safetensors.h"
 #include "meshwright/nn/lm_head.h"
 #include "meshwright/ops/constant.h"
+#include "meshwright/runtime/partitioned_options.h"
 #include "meshwright/tools/commands.h"
 #include "meshwright/tools/inspect_batch.h"
 #include "meshwright/tools/print.h"
@@ -95,9 +96,11 @@ class InspectForwardCommand : public Command {
     MW_ASSIGN_OR_RETURN(const compile::Program program,
                         BuildForward(*model.model, options, engine.target, engine.weight_dtype,
                                      batch.tokens.dims(), file.has_targets));
+    const runtime::CompileOptions compile =
+        runtime::PartitionedOptions(program.mesh, *session.client, program.compiler_flags);
     absl::StatusOr<runtime::LoadedExecutable> executable =
-        session.cache ? session.cache->Compile(*session.client, program.stablehlo)
-                      : session.client->Compile(program.stablehlo);
+        session.cache ? session.cache->Compile(*session.client, program.stablehlo, compile)
+                      : session.client->Compile(program.stablehlo, compile);
     MW_RETURN_IF_ERROR(train::RunFailure(executable.status()));
 
     params.insert(params.end(), {batch.tokens, batch.positions, batch.segment_ids});

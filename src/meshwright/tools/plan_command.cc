@@ -64,6 +64,10 @@ class PlanCommand : public Command {
         ->option_text("KIND:SIZE");
     app.add_option("--hbm-gib", hbm_gib_, "memory of a device, where it is not the known one")
         ->option_text("X");
+    app.add_option("--compiler-flag", compiler_flags_,
+                   "a flag of the target's compiler; repeatable; added to compile_xla_flags")
+        ->option_text("NAME=VALUE")
+        ->allow_extra_args(false);  // settings follow
     app.add_option("--entry", entry_,
                    "calls (first, accum, update), batched (all micro-batches in one program) or "
                    "train_step")
@@ -118,6 +122,9 @@ class PlanCommand : public Command {
     }
     MW_ASSIGN_OR_RETURN(const train::OpenedModel model, model_.Open());
     train::TrainConfig config = context.config;
+    for (const std::string& flag : compiler_flags_) {
+      config.engine.target.compiler_flags += " " + flag;
+    }
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
     config.AdaptTo(model.config);
     if (config.engine.loss.name == "grpo") rl::AssumeGrpoRun(config);
@@ -225,6 +232,7 @@ class PlanCommand : public Command {
   bool suggest_ = false;
   bool search_ = false;
   std::optional<int> num_compiled_;
+  std::vector<std::string> compiler_flags_;
   std::string html_;
   std::pair<std::string, std::string> compare_;
   std::string loss_;

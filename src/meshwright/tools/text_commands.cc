@@ -73,6 +73,7 @@ class GenerateCommand : public Command {
                       mesh.ToString(), mesh.num_devices()));
     }
     args_.num_devices = static_cast<int>(mesh.num_devices());
+    args_.compiler_flags = config.engine.target.compiler_flags;
     MW_ASSIGN_OR_RETURN(const train::DeviceSession session, OpenDevice(context));
     return RunGenerate(args_, session.client, session.cache.get(), std::cout);
   }

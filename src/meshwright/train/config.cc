@@ -181,7 +181,7 @@ std::vector<ConfigField> MakeFields() {
                "o_proj, gate_proj, up_proj and down_proj those named, as q_proj,v_proj"),
       MW_FIELD("lora.use_rslora", engine.model.lora.use_rslora, "rank-stabilized adapters"),
 
-      MW_FIELD("compiler_flags", engine.target.compiler_flags,
+      MW_FIELD("compile_xla_flags", engine.target.compiler_flags,
                "NAME=VALUE NAME=VALUE: what the device's compiler is told besides, e.g. "
                "xla_tpu_scoped_vmem_limit_kib=65536"),
       MW_FIELD("max_inflight_computations", engine.max_inflight_computations,

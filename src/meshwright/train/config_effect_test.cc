@@ -121,7 +121,7 @@ const std::vector<Toggle>& Toggles() {
       {"lora.alpha", "7", kPrograms, {"lora.rank=2"}},
       {"lora.target_modules", "q_proj", kPrograms, {"lora.rank=2"}},
       {"lora.use_rslora", "true", kPrograms, {"lora.rank=2"}},
-      {"compiler_flags",
+      {"compile_xla_flags",
        "xla_cpu_enable_fast_math=true",
        kElsewhere,
        {"EngineTest.TheCompilerIsToldItsFlags"}},

@@ -7,6 +7,8 @@
 #include <fstream>
 
 #include "meshwright/graph_testing/run_partitioned.h"
+#include "meshwright/models/presets.h"
+#include "meshwright/models/registry.h"
 #include "meshwright/spmd/rule_set.h"
 #include "meshwright/train/mesh_settings.h"
 #include "meshwright/train/step_programs.h"
@@ -378,6 +380,27 @@ TEST_F(EngineMeshTest, GradientsAreSummedALayerLate) {
           << kernel << " " << mesh;
     }
     EXPECT_EQ(a.programs.at("update_kernel"), b.programs.at("update_kernel"));
+  }
+}
+
+// Of a step in one program the embedding's, where it is so large; not what a program puts out.
+TEST_F(EngineMeshTest, LargeSumsAreScatteredAndGathered) {
+  Layout layout;
+  layout.settings.mesh = "data=4";
+  const auto count = [&](const char* when, int64_t bytes, const char* kind) {
+    layout.settings.reduce_gradients = fmt::format("data={}", when);
+    const EngineOptions options = Options(layout);
+    models::ModelConfig config = *models::LoadPreset("tiny-llama");
+    config.vocab_size = bytes / (config.hidden_size * 4);
+    const auto model = *models::CreateModel(config);
+    const auto program = BuildTrainStepKernel(*model, options, {4, 8});
+    EXPECT_TRUE(program.ok()) << program.status();
+    return program.ok() ? spmd::CountCollectives(program->census, kind, "data") : -1;
+  };
+  for (const char* kind : {"reduce_scatter", "all_gather"}) {
+    EXPECT_EQ(count("layer", kScatteredSumBytes, kind), 1) << kind;
+    EXPECT_EQ(count("layer", kScatteredSumBytes / 2, kind), 0) << kind;
+    EXPECT_EQ(count("update", kScatteredSumBytes, kind), 0) << kind;
   }
 }
 

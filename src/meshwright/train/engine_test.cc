@@ -14,6 +14,8 @@
 namespace mw::train {
 namespace {
 
+using ::testing::HasSubstr;
+
 class EngineTest : public TinyEngineTest {};
 
 void ExpectSameTensors(const EngineState& a, const EngineState& b) {
@@ -115,7 +117,7 @@ TEST_F(EngineTest, APartialStepContinuesBitForBit) {
   lacking.partial->accumulators.erase(lacking.partial->accumulators.begin());
   const absl::Status refused = restored->Restore(params, lacking);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("has no accumulator of "));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("has no accumulator of "));
   EXPECT_TRUE(SameBits(*restored->Params(), *engine->Params()));
 }
 
@@ -288,7 +290,7 @@ TEST_F(EngineTest, TheCompilerIsToldItsFlags) {
   options.target.compiler_flags = "xla_no_such_flag=1";
   EXPECT_THAT(Make(options)->Compile(Rows(counts_, 0, 1)).message(), HasSubstr("xla_no_such_flag"));
   options.target.compiler_flags = "xla_no_such_flag";
-  EXPECT_THAT(options.Validate().message(), ::testing::HasSubstr("is not NAME=VALUE"));
+  EXPECT_THAT(options.Validate().message(), HasSubstr("is not NAME=VALUE"));
 }
 
 TEST_F(EngineTest, SgdFollowsTheGradientReadOut) {

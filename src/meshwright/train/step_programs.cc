@@ -259,11 +259,12 @@ class StepBuilder {
   compile::Signature signature_;
 };
 
-// A program of batches of `shape`, which `build` fills; has the loss in it or not.
+// A program of batches of `shape`, which `build` fills; has the loss in it or not, and one
+// micro-batch or a loop over several.
 absl::StatusOr<compile::Program> BuildMicroProgram(
     const std::string& name, const models::Model& model, const EngineOptions& options,
     BatchShape shape, const std::function<void(StepBuilder&, const StepPlacement&)>& build,
-    bool has_loss = true) {
+    bool has_loss = true, bool reads_weights_once = true) {
   MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(model, options));
   MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
   MW_RETURN_IF_ERROR(
@@ -273,6 +274,7 @@ absl::StatusOr<compile::Program> BuildMicroProgram(
                       ChooseAttention(model.config(), options, shape.tokens));
   EngineOptions chosen = options;
   chosen.model.attention = attention.name();
+  chosen.mesh.partition.reads_weights_once = reads_weights_once;
   return compile::BuildProgram(
       name,
       [&](Graph& g) {
@@ -280,7 +282,7 @@ absl::StatusOr<compile::Program> BuildMicroProgram(
         build(builder, placement);
         return builder.signature().Finish();
       },
-      options.mesh.partition, nullptr, options.target);
+      chosen.mesh.partition, nullptr, options.target);
 }
 
 // Adds an update of `params`, which are all trained, to `signature`: new weights and state take
@@ -402,7 +404,8 @@ absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
         const auto result = split(loop.carry);
         builder.OutputGradients(result.gradients, result.loss, {});
         builder.OutputGathered(seen);
-      });
+      },
+      /*has_loss=*/true, /*reads_weights_once=*/false);
 }
 
 absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model,
@@ -411,7 +414,7 @@ absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model
   // Sums are what the update reads and no more. (In programs that put them out the whole sum is
   // there in any case.)
   EngineOptions scattering = options;
-  scattering.mesh.partition.scattered_sum_bytes = int64_t{256} << 20;
+  scattering.mesh.partition.scattered_sum_bytes = kScatteredSumBytes;
   return BuildMicroProgram(
       "train_step_kernel", model, scattering, shape,
       [&](StepBuilder& builder, const StepPlacement& placement) {

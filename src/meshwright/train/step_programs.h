@@ -63,6 +63,9 @@ struct BatchShape {
   friend auto operator<=>(const BatchShape&, const BatchShape&) = default;
 };
 
+// See BuildTrainStepKernel.
+inline constexpr int64_t kScatteredSumBytes = int64_t{256} << 20;
+
 // How one of them lies.
 PartitionSpec BatchTensorPlacement(const BatchTensorSpec& spec, const StepPlacement& placement);
 // What the loss says to micro-batches of so many rows (Loss::CheckRows).
@@ -87,6 +90,8 @@ absl::StatusOr<compile::Program> BuildGatherKernel(const models::Model& model,
 absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
                                                     const EngineOptions& options, BatchShape shape,
                                                     int64_t count);
+// With ReduceGradients::kLayer sums of kScatteredSumBytes and more of what is outside of layers are
+// scattered and gathered; see spmd/delay_reductions.h.
 absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model,
                                                       const EngineOptions& options,
                                                       BatchShape shape);
