@@ -117,9 +117,7 @@ absl::StatusOr<KernelPlan> Compile(const KernelRequest& request, const std::stri
     MW_ASSIGN_OR_RETURN(options.env_option_overrides["xla_gpu_cuda_data_dir"],
                         FindCudaTools(plugin->path()));
   }
-  for (const auto& [name, value] : request.compiler_flags) {
-    options.env_option_overrides[name] = value;
-  }
+  options.SetFlags(request.compiler_flags);
   KernelPlan plan;
   std::shared_ptr<runtime::Client> client;
   std::optional<runtime::LoadedExecutable> loaded;

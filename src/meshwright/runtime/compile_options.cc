@@ -11,6 +11,16 @@
 
 namespace mw::runtime {
 
+void CompileOptions::SetFlags(const std::map<std::string, std::string>& flags) {
+  for (const auto& [name, value] : flags) {
+    if (value == "true" || value == "false") {
+      env_option_overrides[name] = value == "true";
+    } else {
+      env_option_overrides[name] = value;
+    }
+  }
+}
+
 absl::Status CompileOptions::Validate() const {
   constexpr int64_t kMax = int64_t{1} << 30;
   if (num_replicas < 1 || num_partitions < 1 || num_replicas > kMax || num_partitions > kMax) {

@@ -32,6 +32,10 @@ struct CompileOptions {
   // variable would abort the process instead.)
   std::map<std::string, OptionValue> env_option_overrides;
 
+  // Adds flags as users write them: true and false are bools, all else is text, of which plugins
+  // make what the flag is.
+  void SetFlags(const std::map<std::string, std::string>& flags);
+
   // Errors: InvalidArgument on counts < 1, device_ids of another size or with a
   // repeated id, num_partitions > 1 without use_spmd_partitioning, and a portable
   // program of several devices or with device_ids.

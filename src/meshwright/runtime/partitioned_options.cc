@@ -11,7 +11,7 @@ CompileOptions PartitionedOptions(const Mesh& mesh, const Client& client,
   for (int64_t d = 0; d < mesh.num_devices(); ++d) {
     options.device_ids.push_back(client.devices()[static_cast<size_t>(d)].id());
   }
-  for (const auto& [name, value] : flags) options.env_option_overrides[name] = value;
+  options.SetFlags(flags);
   return options;
 }
 

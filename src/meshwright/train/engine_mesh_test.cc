@@ -392,6 +392,7 @@ TEST_F(EngineMeshTest, LargeSumsAreScatteredAndGathered) {
     const EngineOptions options = Options(layout);
     models::ModelConfig config = *models::LoadPreset("tiny-llama");
     config.vocab_size = bytes / (config.hidden_size * 4);
+    config.tie_word_embeddings = true;
     const auto model = *models::CreateModel(config);
     const auto program = BuildTrainStepKernel(*model, options, {4, 8});
     EXPECT_TRUE(program.ok()) << program.status();

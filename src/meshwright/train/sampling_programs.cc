@@ -63,9 +63,7 @@ absl::StatusOr<runtime::LoadedExecutable*> SamplingPrograms::Get(const Generatio
   MW_ASSIGN_OR_RETURN(const compile::Program program, Build(shape));
   runtime::CompileOptions options;
   options.portable = options_.num_devices > 1;
-  for (const auto& [name, value] : program.compiler_flags) {
-    options.env_option_overrides[name] = value;
-  }
+  options.SetFlags(program.compiler_flags);
   MW_ASSIGN_OR_RETURN(runtime::LoadedExecutable executable,
                       cache_ != nullptr ? cache_->Compile(*client_, program.stablehlo, options)
                                         : client_->Compile(program.stablehlo, options));
