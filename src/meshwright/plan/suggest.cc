@@ -140,16 +140,24 @@ class Suggester {
     return estimate.ok() ? std::optional(estimate->device_peak_bytes) : std::nullopt;
   }
 
+  Step StepOf(const Change& change, const StepPlan& plan) const {
+    if (plan.compiled()) return {change, false, plan.device_peak_bytes()};
+    return {change, true, EstimatedBytes(change).value_or(std::numeric_limits<int64_t>::max())};
+  }
+
   // Keeps the plan of a change where that is smaller; nullopt where there is none.
   std::optional<StepPlan> Compile(const Change& change, int* num_compiled) {
     const auto changed = Changed(config_, change, plan_.target);
-    if (!changed.ok()) return std::nullopt;
+    const auto leave_out = [&](const absl::Status& why) {
+      if (note_) {
+        note_(fmt::format("left out: {}: {}", ToString(change), std::string(why.message())));
+      }
+      return std::nullopt;
+    };
+    if (!changed.ok()) return leave_out(changed.status());
     if (note_) note_(fmt::format("compiling {}", ToString(change)));
     auto plan = PlanStep(model_, *changed, plan_.target, compiler_, options_);
-    if (!plan.ok()) {
-      if (note_) note_(fmt::format("left out: {}", std::string(plan.status().message())));
-      return std::nullopt;
-    }
+    if (!plan.ok()) return leave_out(plan.status());
     ++*num_compiled;
     if (plan->compiled() &&
         (!plan_.compiled() || plan->device_peak_bytes() < plan_.device_peak_bytes())) {
@@ -159,16 +167,13 @@ class Suggester {
   }
 
   void TrySingle() {
+    best_ = StepOf({}, plan_);
     for (const Change& all : SmallerChanges(config_, VocabSize(), plan_.target)) {
       const Change change = WithoutWhatIsSo(all, config_);
       const auto plan = Compile(change, &result_.num_single);
       if (!plan) continue;
-      Step step{change, !plan->compiled(), plan->device_peak_bytes()};
-      if (step.refused) {
-        step.bytes = EstimatedBytes(change).value_or(std::numeric_limits<int64_t>::max());
-      }
-      if (!best_ ||
-          std::tuple(step.refused, step.bytes) < std::tuple(best_->refused, best_->bytes)) {
+      const Step step = StepOf(change, *plan);
+      if (std::tuple(step.refused, step.bytes) < std::tuple(best_.refused, best_.bytes)) {
         best_ = step;
       }
     }
@@ -189,13 +194,12 @@ class Suggester {
   }
 
   void TryCombined() {
-    if (!best_) return;
-    const std::optional<int64_t> bytes = EstimatedBytes(best_->change);
+    const std::optional<int64_t> bytes = EstimatedBytes(best_.change);
     if (!bytes) {
       if (note_) note_("with shard_mode=auto nothing is estimated, and so no changes are combined");
       return;
     }
-    Step sum{best_->change, false, *bytes};
+    Step sum{best_.change, false, *bytes};
     bool compiled = false;
     for (int parts = 1; parts < kMostParts && result_.num_combined < kMostCombined; ++parts) {
       const std::optional<Step> next = Next(sum.change, sum.bytes);
@@ -207,7 +211,7 @@ class Suggester {
       const auto plan = Compile(sum.change, &result_.num_combined);
       if (plan && plan->fits() == true) return;
     }
-    if (!compiled && sum.change != best_->change) Compile(sum.change, &result_.num_combined);
+    if (!compiled && sum.change != best_.change) Compile(sum.change, &result_.num_combined);
   }
 
   const models::Model& model_;
@@ -217,7 +221,7 @@ class Suggester {
   const PlanOptions& options_;
   const std::function<void(std::string_view)>& note_;
   Suggestions result_;
-  std::optional<Step> best_;  // of the single ones
+  Step best_;  // the smallest of the plan as asked and the single changes
 };
 
 std::string Plural(int n, const char* one) {

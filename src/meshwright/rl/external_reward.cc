@@ -36,12 +36,12 @@ constexpr size_t kLongestLine = 1 << 20;
 constexpr double kLargestReward = 1e30;  // its square is a number
 
 // Runs the command $1. Beside it, with no parent among its processes that could come to wait for
-// it, a shell waits for a line on descriptor 3, whose other end this program alone has. Where it
+// it, a shell waits for a line on descriptor 9, whose other end this program alone has. Where it
 // ends without one, by kill -9 say, that shell ends the process group: the command, what it has
 // begun, and itself. PR_SET_PDEATHSIG would end only the command's own shell.
 constexpr const char* kScript =
-    "( (read -r line <&3 || kill -9 0) >/dev/null 2>&1 & ); exec 3<&-; exec /bin/sh -c \"$1\"";
-constexpr int kScriptLifeFd = 3;
+    "( (read -r line <&9 || kill -9 0) >/dev/null 2>&1 & ); exec 9<&-; exec /bin/sh -c \"$1\"";
+constexpr int kScriptLifeFd = 9;  // the last that every sh can name
 
 absl::Status Errno(const char* what) {
   return absl::InternalError(fmt::format("{} failed: {}", what, std::strerror(errno)));
@@ -73,8 +73,6 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-}  // namespace
-
 // A pipe whose ends are closed with it, and by exec.
 struct Pipe {
   int read_end = -1;
@@ -96,6 +94,8 @@ struct Pipe {
     return absl::OkStatus();
   }
 };
+
+}  // namespace
 
 // The child, and our ends of its pipes.
 class ExternalReward::Process {

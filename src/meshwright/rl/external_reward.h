@@ -26,8 +26,7 @@ namespace mw::rl {
 // A process that ends or does not answer within the timeout, all samples of a batch together, is
 // begun again once for a batch; the second time is an error. An answer that is none is one at once.
 // Each names the command and the first sample without a reward. Ctrl-C does not reach the process:
-// it has a group of its own, which is ended by force where this program ends without it, by kill -9
-// say.
+// it has a group of its own. Where this program is killed, the whole group is killed with it.
 class ExternalReward : public Reward {
  public:
   ExternalReward(std::string command, const RewardContext& context);

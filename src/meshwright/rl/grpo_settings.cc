@@ -5,6 +5,7 @@
 #include <string>
 
 #include "meshwright/base/float32.h"
+#include "meshwright/base/status_macros.h"
 
 namespace mw::rl {
 
@@ -58,12 +59,6 @@ int64_t MaxSegments(const train::TrainConfig& config, std::vector<int64_t> promp
     if (of_prompt == 0 || segments >= most) break;
   }
   return std::clamp<int64_t>(segments, 1, most);
-}
-
-void AssumeGrpoRun(train::TrainConfig& config) {
-  FillMicroBatches(config);
-  FillLoss(config);
-  config.engine.loss.grpo.max_segments = MaxSegments(config, {1});
 }
 
 absl::Status FinishGrpoSettings(train::TrainConfig& config) {
@@ -123,6 +118,12 @@ absl::Status FinishGrpoSettings(train::TrainConfig& config) {
         policy.num_generations, std::max<int64_t>(1, num_rows / batch_size)));
   }
   FillLoss(config);
+  return absl::OkStatus();
+}
+
+absl::Status AssumeGrpoRun(train::TrainConfig& config) {
+  MW_RETURN_IF_ERROR(FinishGrpoSettings(config));
+  config.engine.loss.grpo.max_segments = MaxSegments(config, {1});
   return absl::OkStatus();
 }
 

@@ -45,8 +45,8 @@ RowShape RowShapeOf(const train::TrainConfig& config);
 absl::Status FinishGrpoSettings(train::TrainConfig& config);
 
 // The same and max_segments of a run whose prompts are not known, for who plans it: as many samples
-// share a row as of any prompts could. Refuses nothing.
-void AssumeGrpoRun(train::TrainConfig& config);
+// share a row as of any prompts could. Errors: those of FinishGrpoSettings.
+absl::Status AssumeGrpoRun(train::TrainConfig& config);
 
 }  // namespace mw::rl
 

@@ -51,10 +51,12 @@ TEST(AssumeGrpoRunTest, IsWhatARunOfSuchPromptsHas) {
     ASSERT_TRUE(FinishGrpoSettings(run).ok());
     run.engine.loss.grpo.max_segments = MaxSegments(run, std::vector<int64_t>(8, 1));
     train::TrainConfig assumed = Config(settings);
-    AssumeGrpoRun(assumed);
+    ASSERT_TRUE(AssumeGrpoRun(assumed).ok());
     EXPECT_EQ(assumed.gradient_accumulation_steps, run.gradient_accumulation_steps);
     EXPECT_EQ(assumed.engine.loss.grpo, run.engine.loss.grpo);
   }
+  train::TrainConfig refused = Config({"temperature=0"});
+  EXPECT_THAT(AssumeGrpoRun(refused).message(), ::testing::HasSubstr("temperature=0 makes"));
 }
 
 }  // namespace

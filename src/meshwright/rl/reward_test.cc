@@ -166,6 +166,10 @@ TEST(RewardSumTest, Weighs) {
     options.weights = weights;
     EXPECT_THAT(Error({"exact", "length"}, options), HasSubstr("reward.weights")) << weights;
   }
+  options.weights = "1";
+  EXPECT_THAT(Error({"exact", "length"}, options), HasSubstr("1 number for 2 rewards"));
+  options.weights = "1,";
+  EXPECT_THAT(Error({"exact"}, options), HasSubstr("reward.weights"));
 }
 
 }  // namespace

@@ -295,7 +295,8 @@ std::string UsageError(const CLI::ParseError& error, const CLI::App& app) {
 absl::Status CheckFileNames(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     const std::string& takes = option->get_option_text();
-    if (takes != "FILE" && takes != "DIR") continue;
+    const bool folder = takes.starts_with("DIR");
+    if (!folder && !takes.starts_with("FILE")) continue;
     for (const std::string& value : option->results()) {
       const size_t equals = value.find('=');
       const std::string name = value.substr(0, equals);
@@ -307,7 +308,7 @@ absl::Status CheckFileNames(const CLI::App& command) {
       if (!is_flag && !is_setting) continue;
       return absl::InvalidArgumentError(fmt::format(
           "{0} needs a {1}, and {2} is a {3}; a {1} of that name is ./{2}", option->get_name(),
-          takes == "FILE" ? "file" : "folder", Excerpt(value), is_flag ? "flag" : "setting"));
+          folder ? "folder" : "file", Excerpt(value), is_flag ? "flag" : "setting"));
     }
   }
   return absl::OkStatus();
@@ -318,9 +319,9 @@ void RefuseOverflow(CLI::App& command) {
   for (CLI::Option* const option : command.get_options()) {
     if (option->get_type_name() != "INT") continue;
     option->check([](const std::string& word) -> std::string {
-      int64_t number = 0;
-      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-      if (error != std::errc::result_out_of_range) return "";
+      errno = 0;
+      std::strtoll(word.c_str(), nullptr, 0);  // as the parser reads it
+      if (errno != ERANGE) return "";
       return fmt::format("takes a whole number of 64 bits, not {}", Excerpt(word));
     });
   }

@@ -13,7 +13,7 @@ namespace mw::tools {
 absl::StatusOr<train::BatchFile> ReadBatch(const CommandContext& context, const std::string& path,
                                            const models::ModelConfig& model, bool require_targets,
                                            const std::vector<train::BatchTensorSpec>& extras) {
-  MW_ASSIGN_OR_RETURN(const std::vector<std::string> others, train::OtherTensors(path));
+  MW_ASSIGN_OR_RETURN(const std::vector<std::string> others, train::OtherTensors(path, extras));
   MW_ASSIGN_OR_RETURN(train::BatchFile file,
                       train::ReadBatchFile(path, model, require_targets, extras));
   if (!others.empty()) {
@@ -24,8 +24,7 @@ absl::StatusOr<train::BatchFile> ReadBatch(const CommandContext& context, const 
     }
     if (others.size() > kMostNamed)
       named.push_back(fmt::format("{} more", others.size() - kMostNamed));
-    context.Note(fmt::format("{} holds what is no part of a batch, and not read: {}", path,
-                             fmt::join(named, ", ")));
+    context.Note(fmt::format("{} holds what is not read: {}", path, fmt::join(named, ", ")));
   }
   return file;
 }

@@ -100,8 +100,8 @@ TEST_F(InspectCommandsTest, LossesThatWantMoreOfABatch) {
 }
 
 TEST_F(InspectCommandsTest, TensorsOfNoBatchAreTold) {
-  const std::string misspelt = WriteBatch(
-      "misspelt.safetensors", {{"old_logprob", F32({4, 8}, std::vector<float>(32, -4.9f))}});
+  const std::string misspelt =
+      WriteBatch("misspelt.safetensors", {{"position", F32({4, 8}, std::vector<float>(32, 1))}});
   const std::string more =
       WriteBatch("more.safetensors", {{"logits", F32({1}, {1})}, {"notes", F32({1}, {1})}});
   for (const char* command : {"grad", "step", "forward"}) {
@@ -109,14 +109,11 @@ TEST_F(InspectCommandsTest, TensorsOfNoBatchAreTold) {
       return std::vector<std::string>{"inspect", command, "--model", "random:tiny-llama",
                                       "--batch", batch,   "--out",   Path(command)};
     };
-    ExpectBadInput(args(misspelt),
-                   "a tensor old_logprob, which no batch has, and lacks "
-                   "old_logprobs");
+    ExpectBadInput(args(misspelt), "a tensor position, which nothing reads, and lacks positions");
     EXPECT_FALSE(std::filesystem::exists(Path(command)));
     const Outcome outcome = Invoke(args(more));
     EXPECT_EQ(outcome.status, 0) << outcome.err;
-    EXPECT_THAT(outcome.err, HasSubstr("holds what is no part of a batch, and not read: logits, "
-                                       "notes\n"));
+    EXPECT_THAT(outcome.err, HasSubstr("holds what is not read: logits, notes\n"));
   }
 }
 

@@ -127,7 +127,15 @@ class PlanCommand : public Command {
     }
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
     config.AdaptTo(model.config);
-    if (config.engine.loss.name == "grpo") rl::AssumeGrpoRun(config);
+    if (config.engine.loss.name == "grpo") {
+      MW_RETURN_IF_ERROR(rl::AssumeGrpoRun(config));
+      // A step of one program is of one micro-batch, however many the run would make of its
+      // samples.
+      if (options.entry == plan::EntryPoint::kTrainStep &&
+          !config.given.contains("gradient_accumulation_steps")) {
+        config.gradient_accumulation_steps = 1;
+      }
+    }
     if (!search_) {
       MW_ASSIGN_OR_RETURN(config.engine.mesh, config.mesh.Resolve(target.num_devices));
     }

@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -16,9 +15,6 @@
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/safetensors.h"
-#include "meshwright/train/losses/distill.h"
-#include "meshwright/train/losses/dpo.h"
-#include "meshwright/train/losses/grpo.h"
 #include "meshwright/train/make_batch.h"
 
 namespace mw::train {
@@ -26,19 +22,10 @@ namespace {
 
 constexpr std::array kPackedNames = {"tokens", "targets", "loss_mask", "segment_ids", "positions"};
 
-// Of the tensors that each of the losses may take.
-std::vector<std::string> NamesOfAnyBatch() {
-  GrpoOptions grpo;
-  grpo.kl_coef = 1;
-  grpo.has_sampler_log_probs = true;
-  const GrpoLoss policy(grpo);
-  const DpoLoss preferences{DpoOptions()};
-  const DistillLoss distillation{DistillOptions()};
+// Of the tensors that a batch with `extras` may hold.
+std::vector<std::string> NamesOf(const std::vector<BatchTensorSpec>& extras) {
   std::vector<std::string> names(kPackedNames.begin(), kPackedNames.end());
-  for (const Loss* const loss :
-       std::initializer_list<const Loss*>{&policy, &preferences, &distillation}) {
-    for (const BatchTensorSpec& spec : loss->batch_tensors()) names.push_back(spec.name);
-  }
+  for (const BatchTensorSpec& spec : extras) names.push_back(spec.name);
   return names;
 }
 
@@ -83,21 +70,39 @@ absl::Status CheckPackedAdvantages(const std::string& path, const HostTensor& ad
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> OtherTensors(const std::string& path) {
+namespace {
+
+// That none of the file's tensors but `wanted` is one or two letters from one of them that the file
+// lacks.
+absl::Status CheckSpelling(const std::string& path, const io::SafetensorsFile& file,
+                           const std::vector<std::string>& wanted) {
+  constexpr int kMistyped = 2;  // letters
+  for (const std::string& meant : wanted) {
+    if (file.Contains(meant)) continue;
+    for (const std::string& name : file.names()) {
+      if (name.size() > meant.size() + kMistyped || EditDistance(name, meant) > kMistyped ||
+          std::ranges::find(wanted, name) != wanted.end()) {
+        continue;
+      }
+      return absl::InvalidArgumentError(fmt::format(
+          "{} has a tensor {}, which nothing reads, and lacks {}: rename it, or leave it out", path,
+          Excerpt(name), meant));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> OtherTensors(const std::string& path,
+                                                      const std::vector<BatchTensorSpec>& extras) {
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
                       io::SafetensorsFile::Open(path));
-  const std::vector<std::string> known = NamesOfAnyBatch();
+  const std::vector<std::string> wanted = NamesOf(extras);
+  MW_RETURN_IF_ERROR(CheckSpelling(path, *file, wanted));
   std::vector<std::string> others;
   for (const std::string& name : file->names()) {
-    if (std::ranges::find(known, name) != known.end()) continue;
-    const std::string nearest = NearestName(name, known);
-    if (!nearest.empty() && !file->Contains(nearest)) {
-      return absl::InvalidArgumentError(
-          fmt::format("{} has a tensor {}, which no batch has, and lacks {}: rename it, or leave "
-                      "it out",
-                      path, Excerpt(name), nearest));
-    }
-    others.push_back(name);
+    if (std::ranges::find(wanted, name) == wanted.end()) others.push_back(name);
   }
   return others;
 }
@@ -107,10 +112,8 @@ absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::M
                                         const std::vector<BatchTensorSpec>& extras) {
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
                       io::SafetensorsFile::Open(path));
-  std::vector<std::string> names(kPackedNames.begin(), kPackedNames.end());
-  for (const BatchTensorSpec& spec : extras) names.push_back(spec.name);
   std::map<std::string, HostTensor> tensors;
-  for (const std::string& name : names) {
+  for (const std::string& name : NamesOf(extras)) {
     if (!file->Contains(name)) continue;
     MW_ASSIGN_OR_RETURN(tensors[name], file->Read(name));
   }
@@ -124,6 +127,8 @@ absl::Status TakeBatchContents(const std::string& path, LossOptions* options) {
   if (options->name != "grpo") return absl::OkStatus();
   MW_ASSIGN_OR_RETURN(const std::shared_ptr<io::SafetensorsFile> file,
                       io::SafetensorsFile::Open(path));
+  // The two that a batch may lack: without them ratios would be others.
+  MW_RETURN_IF_ERROR(CheckSpelling(path, *file, {"old_logprobs", "sampler_logprobs"}));
   options->grpo.has_old_log_probs = file->Contains("old_logprobs");
   options->grpo.has_sampler_log_probs = file->Contains("sampler_logprobs");
   if (file->Contains("advantages")) {

@@ -32,9 +32,10 @@ absl::StatusOr<BatchFile> ReadBatchFile(const std::string& path, const models::M
                                         bool require_targets,
                                         const std::vector<BatchTensorSpec>& extras = {});
 
-// What the file holds that is no tensor of a batch, whatever the loss: nothing reads it. Errors:
-// InvalidArgument for a name that is nearly one of a batch's which the file lacks; what io reports.
-absl::StatusOr<std::vector<std::string>> OtherTensors(const std::string& path);
+// What the file holds that a batch with `extras` does not. Errors: InvalidArgument for a name that
+// is one or two letters from one of the batch's which the file lacks; what io reports.
+absl::StatusOr<std::vector<std::string>> OtherTensors(const std::string& path,
+                                                      const std::vector<BatchTensorSpec>& extras);
 
 // With loss.name grpo: sets what `options` says of a batch by which tensors the file has and of
 // which dims: advantages [B, T] are by token, and, where the file has segment_ids [B, T], [B, S]

@@ -10,6 +10,7 @@
 
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/safetensors.h"
+#include "meshwright/train/losses/grpo.h"
 
 namespace mw::train {
 namespace {
@@ -99,26 +100,27 @@ TEST(BatchFileTest, SegmentsAreNotBelowZero) {
             ": segment_ids[1,1] is -1; documents of a row are 1, 2, …, and padding is 0");
 }
 
-TEST(BatchFileTest, WhatNoBatchHasIsTold) {
+TEST(BatchFileTest, WhatIsNotReadIsTold) {
   const std::string path = ::testing::TempDir() + "others.safetensors";
+  const std::vector<BatchTensorSpec> extras = GrpoLoss(GrpoOptions()).batch_tensors();
   const auto others = [&](const std::vector<std::string>& more) {
     Tensors tensors = Good();
     for (const std::string& name : more) tensors[name] = F32({1}, {1});
     EXPECT_TRUE(io::WriteSafetensors(path, tensors).ok());
-    return OtherTensors(path);
+    return OtherTensors(path, extras);
   };
-  // Those of another loss are known, too.
-  EXPECT_THAT(*others({"advantages", "old_logprobs", "ref_logprobs", "sampler_logprobs",
-                       "teacher_ids", "teacher_logprobs", "segment_ids", "positions"}),
+  EXPECT_THAT(*others({"advantages", "old_logprobs", "segment_ids", "positions"}),
               ::testing::IsEmpty());
-  EXPECT_THAT(*others({"logits", "positions", "position_ids"}),
-              ::testing::UnorderedElementsAre("logits", "position_ids"));
+  EXPECT_THAT(
+      *others({"logits", "teacher_logits", "ref_logprobs", "old_logits"}),
+      ::testing::UnorderedElementsAre("logits", "teacher_logits", "ref_logprobs", "old_logits"));
+  EXPECT_THAT(*others({"old_logprobs", "old_logprob"}), ::testing::ElementsAre("old_logprob"));
   for (const auto& [name, meant] :
-       {std::pair("old_logprob", "old_logprobs"), {"position_ids", "positions"}}) {
+       {std::pair("old_logprob", "old_logprobs"), {"advantage", "advantages"}}) {
     const absl::Status refused = others({name}).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(refused.message(), path + " has a tensor " + name +
-                                     ", which no batch has, and lacks " + meant +
+                                     ", which nothing reads, and lacks " + meant +
                                      ": rename it, or leave it out");
   }
 }
@@ -128,6 +130,16 @@ TEST(BatchFileTest, MaskedTargetsAreFree) {
   Tensors tensors = Good();
   tensors["targets"] = S32({2, 3}, {2, 3, -100, 5, 6, 9999});
   EXPECT_TRUE(Read(tensors).ok()) << Read(tensors).status();
+}
+
+TEST(BatchFileTest, WhatPolicyGradientsMayLackIsNotMisspelt) {
+  const std::string path = ::testing::TempDir() + "misspelt.safetensors";
+  LossOptions options;
+  options.name = "grpo";
+  for (const char* name : {"old_logprob", "sampler_log_probs"}) {
+    EXPECT_TRUE(io::WriteSafetensors(path, {{name, F32({1}, {1})}}).ok());
+    EXPECT_THAT(TakeBatchContents(path, &options).message(), ::testing::HasSubstr(name));
+  }
 }
 
 TEST(BatchFileTest, WhatPolicyGradientsFind) {

@@ -151,7 +151,7 @@ class MetricsRecorder {
   // The records kept, oldest first; `clear` forgets them.
   std::vector<MetricRecord> History(bool clear = false);
   absl::Status Flush();
-  // Of each sink that failed, but the console's, the error of its first write that did.
+  // Why each failed sink, the console's apart, could not be written.
   const std::vector<std::string>& lost() const { return lost_; }
 
  private:

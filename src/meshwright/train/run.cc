@@ -311,8 +311,8 @@ absl::Status Run::FinishSteps(const std::atomic<bool>& stop,
       Note(fmt::format("stopped before --eval-data was measured{}", hint));
     }
   }
-  if (opened_) MW_RETURN_IF_ERROR(CheckOutput());
-  return engine_->Close();
+  MW_RETURN_IF_ERROR(engine_->Close());
+  return opened_ ? CheckOutput() : absl::OkStatus();
 }
 
 absl::Status Run::SaveSteps(const std::atomic<bool>& stop) {

@@ -107,8 +107,8 @@ class Trainer::Impl {
     if (const int64_t segments = config_.engine.loss.grpo.max_segments;
         segments > model_.config.max_position) {
       return absl::InvalidArgumentError(
-          fmt::format("segments={}: a row has at most the {} positions of the model, and each "
-                      "sequence has one: say no more",
+          fmt::format("segments={0}: a row has at most {1} tokens, and so as many sequences; use "
+                      "segments={1} or less",
                       segments, model_.config.max_position));
     }
     MW_RETURN_IF_ERROR(VerifyFiles(model_));

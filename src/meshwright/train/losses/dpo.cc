@@ -68,7 +68,7 @@ std::vector<BatchTensorSpec> DpoLoss::batch_tensors() const {
 
 absl::Status DpoLoss::CheckBatch(const data::Batch& batch) const {
   for (const BatchTensorSpec& spec : batch_tensors()) {
-    MW_RETURN_IF_ERROR(CheckGivenValues(batch, spec, GivenValue::kLogProb));
+    MW_RETURN_IF_ERROR(CheckGivenValues(batch, spec));
   }
   return absl::OkStatus();
 }

@@ -43,7 +43,7 @@ class DpoLoss : public Loss {
   LossResult Build(const LossInputs& in) const override;
   // A pair is never cut, neither between micro-batches nor between devices.
   absl::Status CheckRows(int64_t num_rows, int64_t num_shards) const override;
-  // The reference's log-probabilities of what counts are finite and not above 0.
+  // The reference's log-probabilities of what counts are finite.
   absl::Status CheckBatch(const data::Batch& batch) const override;
 
  private:

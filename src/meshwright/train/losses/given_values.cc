@@ -7,30 +7,15 @@
 #include "meshwright/base/status_macros.h"
 
 namespace mw::train {
-namespace {
 
-// A softmax in float32 leaves less than this above 0.
-constexpr float kLogProbRounding = 1e-3f;
-
-}  // namespace
-
-absl::Status CheckGivenValue(const std::string& name, int64_t row, float value, GivenValue kind) {
-  if (!std::isfinite(value)) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} of row {} is {} where the token counts: give a finite number, or mask it",
-                    name, row, std::isnan(value) ? std::abs(value) : value));
-  }
-  if (kind == GivenValue::kLogProb && value > kLogProbRounding) {
-    return absl::InvalidArgumentError(fmt::format(
-        "{} of row {} is {} where the token counts, and the logarithm of a probability is never "
-        "above 0: give log-probabilities, not their negatives or the probabilities",
-        name, row, value));
-  }
-  return absl::OkStatus();
+absl::Status CheckGivenValue(const std::string& name, int64_t row, float value) {
+  if (std::isfinite(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("{} of row {} is {} where the token counts: give a finite number, or mask it",
+                  name, row, std::isnan(value) ? std::abs(value) : value));
 }
 
-absl::Status CheckGivenValues(const data::Batch& batch, const BatchTensorSpec& spec,
-                              GivenValue kind) {
+absl::Status CheckGivenValues(const data::Batch& batch, const BatchTensorSpec& spec) {
   const auto mask = batch.loss_mask.as<float>();
   const auto values = batch.extras.find(spec.name)->second.as<float>();
   const int64_t num_tokens = batch.tokens.num_elements();
@@ -38,7 +23,7 @@ absl::Status CheckGivenValues(const data::Batch& batch, const BatchTensorSpec& s
   for (int64_t i = 0; i < num_tokens; ++i) {
     if (mask[i] == 0) continue;
     for (int64_t k = i * per_token; k < (i + 1) * per_token; ++k) {
-      MW_RETURN_IF_ERROR(CheckGivenValue(spec.name, i / batch.tokens.dims()[1], values[k], kind));
+      MW_RETURN_IF_ERROR(CheckGivenValue(spec.name, i / batch.tokens.dims()[1], values[k]));
     }
   }
   return absl::OkStatus();

@@ -11,17 +11,12 @@
 
 namespace mw::train {
 
-// What a value may be: any number, or no more than 0, with room for rounding.
-enum class GivenValue { kFinite, kLogProb };
-
-// Whether `value`, of tensor `name` in `row`, is what it may be. Errors: InvalidArgument naming
-// the three.
-absl::Status CheckGivenValue(const std::string& name, int64_t row, float value, GivenValue kind);
+// That `value`, of tensor `name` in `row`, is finite. Errors: InvalidArgument naming the three.
+absl::Status CheckGivenValue(const std::string& name, int64_t row, float value);
 
 // The same of all values of `spec`, f32 [B, T, …], at tokens whose loss_mask is not 0; the others
 // may be anything. REQUIRES: the batch has the tensor, of that type.
-absl::Status CheckGivenValues(const data::Batch& batch, const BatchTensorSpec& spec,
-                              GivenValue kind);
+absl::Status CheckGivenValues(const data::Batch& batch, const BatchTensorSpec& spec);
 
 }  // namespace mw::train
 

@@ -212,8 +212,7 @@ absl::Status GrpoLoss::CheckBatch(const data::Batch& batch) const {
       MW_RETURN_IF_ERROR(CheckSequenceAdvantages(batch));
       continue;
     }
-    MW_RETURN_IF_ERROR(CheckGivenValues(
-        batch, spec, spec.name == kAdvantages ? GivenValue::kFinite : GivenValue::kLogProb));
+    MW_RETURN_IF_ERROR(CheckGivenValues(batch, spec));
   }
   return absl::OkStatus();
 }
@@ -227,8 +226,7 @@ absl::Status GrpoLoss::CheckSequenceAdvantages(const data::Batch& batch) const {
     const int64_t row = i / batch.tokens.dims()[1];
     const int64_t sequence =
         options_.max_segments > 1 ? row * options_.max_segments + segments[i] - 1 : row;
-    MW_RETURN_IF_ERROR(
-        CheckGivenValue(kAdvantages, row, advantages[sequence], GivenValue::kFinite));
+    MW_RETURN_IF_ERROR(CheckGivenValue(kAdvantages, row, advantages[sequence]));
   }
   return absl::OkStatus();
 }

@@ -84,8 +84,7 @@ class GrpoLoss : public Loss {
   std::vector<MetricSpec> metrics() const override;
   std::vector<BatchTensorSpec> batch_tensors() const override;
   LossResult Build(const LossInputs& in) const override;
-  // A row has no more sequences than max_segments, and what counts is finite; log-probabilities are
-  // not above 0.
+  // A row has no more sequences than max_segments, and what counts is finite.
   absl::Status CheckBatch(const data::Batch& batch) const override;
 
  private:
