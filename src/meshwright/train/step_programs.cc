@@ -274,7 +274,8 @@ absl::StatusOr<compile::Program> BuildMicroProgram(
                       ChooseAttention(model.config(), options, shape.tokens));
   EngineOptions chosen = options;
   chosen.model.attention = attention.name();
-  chosen.mesh.partition.reads_weights_once = reads_weights_once;
+  // Without a stack of layers a compiler's copy of a weight does not live long.
+  chosen.mesh.partition.reads_weights_once = reads_weights_once && options.model.scan_layers;
   return compile::BuildProgram(
       name,
       [&](Graph& g) {
