@@ -56,10 +56,17 @@ bool IsRounded(const Graph& graph, Value v) {
   return is_read;
 }
 
+// See compile/compiler_flags.h.
+bool KeepsRounded(const compile::Program& program) {
+  const auto flag = program.compiler_flags.find("xla_jf_bf16_propagation");
+  return flag == program.compiler_flags.end() || flag->second != "false";
+}
+
 // Peaks of graphs of one program.
 class MemoryWalk {
  public:
-  explicit MemoryWalk(bool tpu) : tpu_(tpu) {}
+  // `rounds`: whether the compiler keeps what IsRounded besides.
+  MemoryWalk(bool tpu, bool rounds) : tpu_(tpu), rounds_(rounds) {}
 
   // The most bytes that are live at a time of values that `graph` makes. Outputs in `placed`
   // are written where they are wanted, and count nothing.
@@ -233,7 +240,7 @@ class MemoryWalk {
 
   // Of a slice of stacked weights that the body only reads as something narrower: that.
   int64_t CastBytes(const Graph& body, Value parameter) const {
-    if (tpu_ && IsRounded(body, parameter)) return Bytes(parameter) / 2;
+    if (rounds_ && IsRounded(body, parameter)) return Bytes(parameter) / 2;
     int64_t bytes = 0;
     for (const auto& node : body.nodes()) {
       for (const Value& v : node->operands()) {
@@ -255,6 +262,7 @@ class MemoryWalk {
   }
 
   bool tpu_;
+  bool rounds_;
 };
 
 struct Cost {
@@ -412,7 +420,9 @@ Estimate EstimateProgram(const compile::Program& program, const Target& target) 
     if (!donated[i]) outputs += bytes;
   }
   const std::vector<bool> placed(graph.outputs().size(), true);
-  estimate.working_bytes = outputs + MemoryWalk(target.plugin == "tpu").Peak(graph, placed);
+  const bool tpu = target.plugin == "tpu";
+  estimate.working_bytes =
+      outputs + MemoryWalk(tpu, tpu && KeepsRounded(program)).Peak(graph, placed);
   const TimeWalk walk(target);
   const Cost cost = walk.Of(graph, false);
   estimate.flops = cost.flops;

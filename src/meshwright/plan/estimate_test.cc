@@ -38,8 +38,9 @@ Target FastTarget() {
 }
 
 Estimate Of(const std::function<std::vector<Value>(Graph&, Value x)>& build,
-            const Target& target = FastTarget()) {
+            const Target& target = FastTarget(), const compile::CompilerFlags& flags = {}) {
   compile::Program program;
+  program.compiler_flags = flags;
   auto graph = std::make_shared<Graph>();
   const Value x = graph->AddParameter(TensorType(DType::kF32, {kN, kN}), "x");
   graph->SetOutputs(build(*graph, x));
@@ -166,8 +167,10 @@ TEST(EstimateTest, CastsOfStackedWeightsStayFromLoopToLoop) {
   const int64_t wide = Of(two_loops(DType::kF32)).working_bytes;
   EXPECT_GE(cast, kLayers * kBytes / 2);
   EXPECT_LT(wide, kLayers * kBytes / 2);
-  // TPUs round operands of products of float32 too.
+  // TPUs round operands of products of float32 too, and keep them but where they are told not to.
   EXPECT_GE(Of(two_loops(DType::kF32), TpuTarget()).working_bytes, kLayers * kBytes / 2);
+  const compile::CompilerFlags off = {{"xla_jf_bf16_propagation", "false"}};
+  EXPECT_LT(Of(two_loops(DType::kF32), TpuTarget(), off).working_bytes, kLayers * kBytes / 2);
 }
 
 TEST(EstimateTest, TpusCopyTheGradientsThatAnUpdateScatters) {

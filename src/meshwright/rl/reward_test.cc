@@ -168,8 +168,9 @@ TEST(RewardSumTest, Weighs) {
   }
   options.weights = "1";
   EXPECT_THAT(Error({"exact", "length"}, options), HasSubstr("1 number for 2 rewards"));
-  options.weights = "1,";
-  EXPECT_THAT(Error({"exact"}, options), HasSubstr("reward.weights"));
+  train::RewardOptions one;
+  one.weights = "1,";
+  EXPECT_THAT(Error({"exact"}, one), HasSubstr("reward.weights"));
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ TEST_F(CommandLineTest, AFlagWithoutItsFile) {
   EXPECT_EQ(error({"convert", "--model", "random:tiny-llama", "--out", "dtype=bf16"}),
             "error: --out needs a folder, and dtype=bf16 is a setting; a folder of that name is "
             "./dtype=bf16");
-  EXPECT_THAT(error({"plot", "--run", data_, "--metric", "loss", "--out", "--json"}),
+  EXPECT_THAT(error({"plot", data_, "--metric", "loss", "--out", "--json"}),
               HasSubstr("--out needs a file, and --json is a flag"));
   // Names that are only like settings and flags are those of files.
   for (const char* name : {"./steps=3", "stepz=3", "--jsonn", "steps"}) {
