@@ -17,22 +17,16 @@ has arrived on the host: {step, loss, seconds, cpu_seconds}; and at the end
 start of the process, imports included; CPU seconds are those of all its threads.
 """
 
-import argparse
 import functools
 import json
 import resource
 import time
 
-from preset import cpu_seconds, process_age_seconds, read_preset
+from step_script import cpu_seconds, process_age_seconds, read_preset, step_parser
+
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--preset", default="smollm2-135m")
-    parser.add_argument("--rows", type=int, default=4)
-    parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches of a step")
-    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of the computation")
-    parser.add_argument("--steps", type=int, default=5)
+    parser = step_parser(__doc__)
     parser.add_argument("--compilation-cache", help="folder of JAX's persistent compilation cache")
     options = parser.parse_args()
 

@@ -15,13 +15,12 @@ before the first step; then one JSON object a step, {step, loss, seconds, cpu_se
 end {peak_rss_bytes, start_to_first_step_seconds, versions}.
 """
 
-import argparse
 import json
 import os
 import resource
 import time
 
-from preset import cpu_seconds, process_age_seconds, read_preset
+from step_script import cpu_seconds, process_age_seconds, read_preset, step_parser
 
 os.environ.setdefault("OMP_WAIT_POLICY", "active")
 
@@ -42,13 +41,7 @@ def make_model(preset, transformers):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--preset", default="smollm2-135m")
-    parser.add_argument("--rows", type=int, default=4)
-    parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches of a step")
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of the computation")
+    parser = step_parser(__doc__)
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
 

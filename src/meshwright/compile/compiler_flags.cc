@@ -12,6 +12,9 @@ namespace {
 using graph::Graph;
 using graph::Node;
 
+// Of TPU's compiler, true by default.
+constexpr const char* kBFloat16Propagation = "xla_jf_bf16_propagation";
+
 // What the products and collectives of a program say about copies of weights in bfloat16.
 struct Uses {
   bool multiplies = false;  // float32, in the precision that the target likes
@@ -25,7 +28,7 @@ bool IsFloat32Product(const Node& node) {
 
 bool MovesValues(const Node& node) {
   const std::string_view op = node.op_name();
-  // Of a sum that was scattered to be smaller, see spmd/delay_reductions.h.
+  // Of a sum that was scattered to be smaller, see spmd/scatter_sums.h.
   if (op == "all_gather") return node.operand(0).node->op_name() != "reduce_scatter";
   return op == "all_to_all";
 }
@@ -65,7 +68,12 @@ CompilerFlags FlagsFor(const Graph& local, const ops::Target& target) {
   Uses uses;
   Visit(local, uses);
   if (!uses.multiplies || uses.moves) return {};
-  return {{"xla_jf_bf16_propagation", "false"}};
+  return {{kBFloat16Propagation, "false"}};
+}
+
+bool KeepsBFloat16Copies(const CompilerFlags& flags) {
+  const auto flag = flags.find(kBFloat16Propagation);
+  return flag == flags.end() || flag->second != "false";
 }
 
 }  // namespace mw::compile

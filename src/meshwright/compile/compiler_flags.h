@@ -29,6 +29,9 @@ absl::StatusOr<CompilerFlags> ParseCompilerFlags(std::string_view text);
 // and a pass over it: that is turned off.
 CompilerFlags FlagsFor(const graph::Graph& local, const ops::Target& target);
 
+// Whether TPU's compiler keeps those copies when it is told `flags`.
+bool KeepsBFloat16Copies(const CompilerFlags& flags);
+
 }  // namespace mw::compile
 
 #endif  // MESHWRIGHT_COMPILE_COMPILER_FLAGS_H_

@@ -7,6 +7,7 @@
 #include "meshwright/spmd/delay_reductions.h"
 #include "meshwright/spmd/partition.h"
 #include "meshwright/spmd/prefetch.h"
+#include "meshwright/spmd/scatter_sums.h"
 
 namespace mw::compile {
 namespace {
@@ -66,7 +67,6 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
     options.notes = notes;
     if (partition.mesh.empty()) {
       program.stablehlo = LowerToStableHlo(graph, name, 1, target, partition.locations, native);
-      if (partition.reads_weights_once) program.compiler_flags.merge(FlagsFor(graph, target));
       program.graph = owned;
       SetInterface(program, graph);
     } else if (partition.automatic) {
@@ -88,19 +88,25 @@ absl::StatusOr<Program> BuildProgram(const std::string& name,
         partitioned.local.graph->Verify();
       }
       if (!partition.late_reductions.empty()) {
-        partitioned.local.graph = spmd::DelayReductions(
-            *partitioned.local.graph, partition.late_reductions, partition.scattered_sum_bytes);
+        if (partition.scattered_sum_bytes > 0) {
+          partitioned.local.graph = spmd::ScatterSums(
+              *partitioned.local.graph, partition.late_reductions, partition.scattered_sum_bytes);
+        }
+        partitioned.local.graph =
+            spmd::DelayReductions(*partitioned.local.graph, partition.late_reductions);
         partitioned.local.graph->Verify();
       }
       const graph::Graph& local = *partitioned.local.graph;
       program.has_coordinates = partitioned.local.has_coordinates;
       program.census = spmd::TakeCensus(local);
-      if (partition.reads_weights_once) program.compiler_flags.merge(FlagsFor(local, target));
       program.stablehlo = LowerToStableHlo(local, name, partition.mesh.num_devices(), target,
                                            partition.locations, native);
       SetInterface(program, *partitioned.placed);
       program.graph = std::move(partitioned.local.graph);
       program.placed = std::move(partitioned.placed);
+    }
+    if (partition.reads_weights_once && !program.automatic) {
+      program.compiler_flags.merge(FlagsFor(*program.graph, target));
     }
     std::erase_if(program.compiler_flags, [](const auto& flag) { return flag.second.empty(); });
     return program;

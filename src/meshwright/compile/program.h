@@ -72,7 +72,8 @@ struct PartitionOptions {
   std::vector<std::string> late_reductions;
   // Each weight is read once or twice, so that no copy of it pays: see compile/compiler_flags.h.
   bool reads_weights_once = false;
-  // From so many bytes on sums over those axes are scattered and gathered; 0: none are.
+  // From so many bytes on sums over late_reductions are scattered and gathered; 0: none are. See
+  // spmd/scatter_sums.h.
   int64_t scattered_sum_bytes = 0;
   // XLA partitions, by annotations of what the graphs and the rules pin; no value that
   // crosses a program is unreduced then.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "meshwright/base/check.h"
+#include "meshwright/base/counted.h"
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/status_macros.h"
 
@@ -77,10 +78,9 @@ absl::StatusOr<Mesh> Mesh::Create(std::vector<MeshAxis> axes, int64_t num_device
     product = num_devices;
   }
   if (num_devices != 0 && product != num_devices) {
-    return absl::InvalidArgumentError(
-        fmt::format("mesh {} has {} device{} but there {} {}; choose sizes whose product is {}",
-                    Text(axes), product, product == 1 ? "" : "s", num_devices == 1 ? "is" : "are",
-                    num_devices, num_devices));
+    return absl::InvalidArgumentError(fmt::format(
+        "mesh {} has {} but there {} {}; choose sizes whose product is {}", Text(axes),
+        Counted(product, "device"), num_devices == 1 ? "is" : "are", num_devices, num_devices));
   }
   Mesh mesh;
   mesh.axes_ = std::move(axes);

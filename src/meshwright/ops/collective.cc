@@ -16,6 +16,11 @@ void SetGroups(Attributes& attrs, const CollectiveGroups& groups) {
   attrs.Set("groups", std::move(flat));
 }
 
+bool CollectiveGroups::IsOver(const std::vector<std::string>& some) const {
+  return std::ranges::any_of(
+      axes, [&](const std::string& axis) { return std::ranges::find(some, axis) != some.end(); });
+}
+
 CollectiveGroups GroupsOf(const Node& node) {
   CollectiveGroups groups;
   groups.axes = node.attrs().Get<std::vector<std::string>>("axes");

@@ -20,6 +20,8 @@ struct CollectiveGroups {
   std::vector<std::string> axes;
 
   int64_t size() const { return static_cast<int64_t>(groups.at(0).size()); }
+  // Whether one of `some` is among the axes.
+  bool IsOver(const std::vector<std::string>& some) const;
 };
 
 // A collective's groups as it keeps them in its attributes ("groups",

@@ -56,12 +56,6 @@ bool IsRounded(const Graph& graph, Value v) {
   return is_read;
 }
 
-// See compile/compiler_flags.h.
-bool KeepsRounded(const compile::Program& program) {
-  const auto flag = program.compiler_flags.find("xla_jf_bf16_propagation");
-  return flag == program.compiler_flags.end() || flag->second != "false";
-}
-
 // Peaks of graphs of one program.
 class MemoryWalk {
  public:
@@ -422,7 +416,8 @@ Estimate EstimateProgram(const compile::Program& program, const Target& target) 
   const std::vector<bool> placed(graph.outputs().size(), true);
   const bool tpu = target.plugin == "tpu";
   estimate.working_bytes =
-      outputs + MemoryWalk(tpu, tpu && KeepsRounded(program)).Peak(graph, placed);
+      outputs + MemoryWalk(tpu, tpu && compile::KeepsBFloat16Copies(program.compiler_flags))
+                    .Peak(graph, placed);
   const TimeWalk walk(target);
   const Cost cost = walk.Of(graph, false);
   estimate.flops = cost.flops;

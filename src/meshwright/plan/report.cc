@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "meshwright/base/counted.h"
 #include "meshwright/base/excerpt.h"
 #include "meshwright/plan/json_util.h"
 #include "meshwright/plan/saved_plan.h"
@@ -312,8 +313,8 @@ Json ToJson(const StepPlan& plan) {
 std::string ToText(const StepPlan& plan) {
   const Unit unit = UnitFor(plan);
   std::string text =
-      fmt::format("{} ({} device{}), {}: {} tokens a step\n\n", plan.target.topology,
-                  plan.target.num_devices, plan.target.num_devices == 1 ? "" : "s",
+      fmt::format("{} ({}), {}: {} tokens a step\n\n", plan.target.topology,
+                  Counted(plan.target.num_devices, "device"),
                   plan.mesh.empty() ? std::string("no mesh")
                                     : fmt::format("mesh {}, rules {}", plan.mesh, plan.rules),
                   plan.tokens_per_step);

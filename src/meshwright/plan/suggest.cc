@@ -8,6 +8,7 @@
 #include <optional>
 #include <tuple>
 
+#include "meshwright/base/counted.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/plan/estimate.h"
 
@@ -37,10 +38,8 @@ Change Combined(const Change& first, const Change& second) {
 Change WithoutWhatIsSo(const Change& change, const train::TrainConfig& config) {
   Change left;
   for (const auto& [key, value] : change) {
-    for (const train::ConfigField& field : train::ConfigFields()) {
-      if (field.key == key && train::ConfigValue(config, field) != value) {
-        left.emplace_back(key, value);
-      }
+    if (train::ConfigValue(config, *train::FindConfigField(key)) != value) {
+      left.emplace_back(key, value);
     }
   }
   return left;
@@ -224,10 +223,6 @@ class Suggester {
   Step best_;  // the smallest of the plan as asked and the single changes
 };
 
-std::string Plural(int n, const char* one) {
-  return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
-}
-
 }  // namespace
 
 Suggestions SuggestSmaller(const models::Model& model, const train::TrainConfig& config,
@@ -238,10 +233,10 @@ Suggestions SuggestSmaller(const models::Model& model, const train::TrainConfig&
 }
 
 std::string ToText(const Suggestions& suggestions) {
-  std::string tried = "tried: " + Plural(suggestions.num_single, "change");
+  std::string tried = "tried: " + Counted(suggestions.num_single, "change");
   if (suggestions.num_combined > 0) {
     tried += fmt::format("; none alone makes it fit, so {} of several",
-                         Plural(suggestions.num_combined, "combination"));
+                         Counted(suggestions.num_combined, "combination"));
   }
   if (suggestions.smaller.empty()) return "no change makes it smaller; " + tried + "\n";
   std::string text =

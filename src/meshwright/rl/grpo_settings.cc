@@ -14,39 +14,11 @@ RowShape RowShapeOf(const train::TrainConfig& config) {
           config.engine.loss.grpo.max_segments};
 }
 
-namespace {
-
-constexpr int64_t kMostSegments = 64;
-
-// Samples of an update.
-int64_t SamplesPerUpdate(const train::TrainConfig& config) {
-  const BatchPlan plan = BatchPlan::Of(config);
-  return std::min(plan.num_rows, plan.rows_per_update);
-}
-
-// One update takes all samples where nothing else is said.
-void FillMicroBatches(train::TrainConfig& config) {
-  if (config.given.contains("gradient_accumulation_steps")) return;
-  const int64_t batch_size = config.data.batch_size;
-  config.gradient_accumulation_steps =
-      (BatchPlan::Of(config).num_rows + batch_size - 1) / batch_size;
-}
-
-// What the batches of the loss hold.
-void FillLoss(train::TrainConfig& config) {
-  const train::PolicyOptions& policy = config.policy;
-  train::GrpoOptions& loss = config.engine.loss.grpo;
-  loss.temperature = config.generation.temperature;
-  loss.has_old_log_probs =
-      policy.old_log_probs == "sampler" || BatchPlan::Of(config).updates_per_batch() > 1;
-  loss.has_sampler_log_probs = policy.old_log_probs == "trainer";
-}
-
-}  // namespace
-
 int64_t MaxSegments(const train::TrainConfig& config, std::vector<int64_t> prompt_lengths) {
   if (!config.data.packing) return 1;
-  const int64_t most = std::min(kMostSegments, SamplesPerUpdate(config));
+  constexpr int64_t kMost = 64;
+  const BatchPlan plan = BatchPlan::Of(config);
+  const int64_t most = std::min({kMost, plan.num_rows, plan.rows_per_update});
   const int64_t num_prompts = std::ssize(prompt_lengths);
   const int64_t draws = (config.policy.prompts_per_step + num_prompts - 1) / num_prompts;
   std::ranges::sort(prompt_lengths);
@@ -63,7 +35,7 @@ int64_t MaxSegments(const train::TrainConfig& config, std::vector<int64_t> promp
 
 absl::Status FinishGrpoSettings(train::TrainConfig& config) {
   const train::PolicyOptions& policy = config.policy;
-  const train::GrpoOptions& loss = config.engine.loss.grpo;
+  train::GrpoOptions& loss = config.engine.loss.grpo;
   const auto refuse = [](const std::string& text) { return absl::InvalidArgumentError(text); };
   if (config.engine.loss.name != "grpo") {
     return refuse(fmt::format("grpo has loss.name=grpo, not {}", config.engine.loss.name));
@@ -106,7 +78,9 @@ absl::Status FinishGrpoSettings(train::TrainConfig& config) {
   }
   const int64_t batch_size = config.data.batch_size;
   const int64_t num_rows = BatchPlan::Of(config).num_rows;
-  FillMicroBatches(config);
+  if (!config.given.contains("gradient_accumulation_steps")) {
+    config.gradient_accumulation_steps = (num_rows + batch_size - 1) / batch_size;
+  }
   const int64_t rows_per_update = BatchPlan::Of(config).rows_per_update;
   if (rows_per_update > num_rows ? rows_per_update - num_rows >= batch_size
                                  : num_rows % rows_per_update != 0) {
@@ -117,7 +91,10 @@ absl::Status FinishGrpoSettings(train::TrainConfig& config) {
         config.gradient_accumulation_steps, batch_size, num_rows, policy.prompts_per_step,
         policy.num_generations, std::max<int64_t>(1, num_rows / batch_size)));
   }
-  FillLoss(config);
+  loss.temperature = generation.temperature;
+  loss.has_old_log_probs =
+      policy.old_log_probs == "sampler" || BatchPlan::Of(config).updates_per_batch() > 1;
+  loss.has_sampler_log_probs = policy.old_log_probs == "trainer";
   return absl::OkStatus();
 }
 

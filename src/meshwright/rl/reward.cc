@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "meshwright/base/counted.h"
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
@@ -211,12 +212,9 @@ absl::StatusOr<std::vector<double>> ParseWeights(const std::string& text, size_t
     weights.push_back(weight);
   }
   if (weights.size() == count) return weights;
-  const auto number_of = [](size_t n, const char* what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  };
   return absl::InvalidArgumentError(fmt::format("reward.weights={} has {} for {}", Excerpt(text),
-                                                number_of(weights.size(), "number"),
-                                                number_of(count, "reward")));
+                                                Counted(std::ssize(weights), "number"),
+                                                Counted(static_cast<int64_t>(count), "reward")));
 }
 
 // A setting that none of the rewards reads would do nothing.

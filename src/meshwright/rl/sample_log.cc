@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/io/stream.h"
 #include "meshwright/train/metrics.h"
 
 namespace mw::rl {
@@ -16,14 +16,10 @@ namespace {
 constexpr size_t kShownSamples = 4;
 
 absl::Status AppendToFile(const std::string& path, const std::string& text) {
-  std::FILE* const file = std::fopen(path.c_str(), "ab");
-  if (file == nullptr) return io::ErrnoStatus(errno, "open", path);
-  int error = 0;
-  if (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0) {
-    error = errno;
-  }
-  if (std::fclose(file) != 0 && error == 0) error = errno;
-  return error == 0 ? absl::OkStatus() : io::ErrnoStatus(error, "write", path);
+  MW_ASSIGN_OR_RETURN(const std::unique_ptr<io::Stream> file, io::Stream::Append(path));
+  MW_RETURN_IF_ERROR(file->Write(text));
+  MW_RETURN_IF_ERROR(file->Flush());
+  return file->Close();
 }
 
 }  // namespace

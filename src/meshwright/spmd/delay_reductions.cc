@@ -7,14 +7,12 @@
 
 #include "meshwright/graph/clone.h"
 #include "meshwright/ops/add.h"
-#include "meshwright/ops/all_gather.h"
 #include "meshwright/ops/collective.h"
 #include "meshwright/ops/constant.h"
 #include "meshwright/ops/dynamic_slice.h"
 #include "meshwright/ops/dynamic_update_slice.h"
 #include "meshwright/ops/iota.h"
 #include "meshwright/ops/optimization_barrier.h"
-#include "meshwright/ops/reduce_scatter.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/spmd/rewrite_nodes.h"
 
@@ -41,13 +39,6 @@ bool IsReduction(const Node& node) {
          (node.op_name() == "all_reduce" && node.attrs().String("kind") == "add");
 }
 
-// Whether `node` is a collective over one of `axes`, perhaps among others.
-bool IsOver(const Node& node, const std::vector<std::string>& axes) {
-  return std::ranges::any_of(ops::GroupsOf(node).axes, [&](const std::string& axis) {
-    return std::ranges::find(axes, axis) != axes.end();
-  });
-}
-
 // The reductions of `body` that nothing but a stacked result reads, from the first one over an axis
 // of `axes` on.
 std::vector<Reduction> FindReductions(const Graph& body, const ScanLayout& layout,
@@ -71,7 +62,8 @@ std::vector<Reduction> FindReductions(const Graph& body, const ScanLayout& layou
         break;
       }
       reduction.chain.push_back(v.node);
-      if (IsReduction(*v.node) && IsOver(*v.node, axes)) length = reduction.chain.size();
+      if (IsReduction(*v.node) && ops::GroupsOf(*v.node).IsOver(axes))
+        length = reduction.chain.size();
       v = v.node->operand(0);
     }
     if (length == 0) continue;
@@ -205,27 +197,10 @@ std::vector<Value> Rewrite(Graph& dst, const Node& node, const std::vector<Value
   return results;
 }
 
-// The sum of `x` over the devices of `all_reduce`, a part of the first dim at a time on each.
-Value ReduceInParts(const Node& all_reduce, Value x) {
-  const ops::CollectiveGroups groups = ops::GroupsOf(all_reduce);
-  return ops::AllGather(ops::ReduceScatter(x, 0, groups), 0, groups);
-}
-
-bool IsLargeReduction(const Node& node, const std::vector<std::string>& axes, int64_t large_bytes) {
-  if (node.op_name() != "all_reduce" || !IsReduction(node) || !IsOver(node, axes)) return false;
-  const TensorType& type = node.operand(0).type();
-  return type.rank() > 1 && type.num_bytes() >= large_bytes &&
-         type.dims[0] % ops::GroupsOf(node).size() == 0;
-}
-
 }  // namespace
 
-std::unique_ptr<Graph> DelayReductions(const Graph& local, const std::vector<std::string>& axes,
-                                       int64_t large_bytes) {
+std::unique_ptr<Graph> DelayReductions(const Graph& local, const std::vector<std::string>& axes) {
   return RewriteNodes(local, [&](Graph& dst, const Node& node, const std::vector<Value>& operands) {
-    if (large_bytes > 0 && IsLargeReduction(node, axes, large_bytes)) {
-      return std::vector<Value>{ReduceInParts(node, operands[0])};
-    }
     if (node.op_name() != "scan") return std::vector<Value>();
     const std::vector<Reduction> reductions =
         FindReductions(*node.regions()[0], ScanLayout(node), axes);

@@ -2,7 +2,6 @@
 #ifndef MESHWRIGHT_SPMD_DELAY_REDUCTIONS_H_
 #define MESHWRIGHT_SPMD_DELAY_REDUCTIONS_H_
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,15 +28,9 @@ namespace mw::spmd {
 // compilers from moving it out of the loop, which would need all layers' gradients twice. Results
 // are the same bits, but for the sign of zeros.
 //
-// Outside of those loops an all_reduce over one of `axes` of a tensor of `large_bytes` or more (0:
-// of none) becomes a reduce_scatter and an all_gather of its first dim, where the devices divide
-// it: as many bytes travel, but what is summed is gone before the whole sum is there, where the
-// result of an all_reduce that travels beside computation lies beside its operand.
-//
 // REQUIRES: `local` is what Localize gives.
 std::unique_ptr<graph::Graph> DelayReductions(const graph::Graph& local,
-                                              const std::vector<std::string>& axes,
-                                              int64_t large_bytes = 0);
+                                              const std::vector<std::string>& axes);
 
 }  // namespace mw::spmd
 

@@ -12,7 +12,6 @@
 #include <tuple>
 #include <vector>
 
-#include "meshwright/graph_testing/evaluator.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/all_reduce.h"
 #include "meshwright/ops/convert.h"
@@ -22,6 +21,7 @@
 #include "meshwright/ops/scan.h"
 #include "meshwright/ops/transpose.h"
 #include "meshwright/spmd/census.h"
+#include "meshwright/spmd/same_results_for_test.h"
 
 namespace mw::ops {
 const OpDef& ScanOp();  // ops/op_list.inc
@@ -34,44 +34,7 @@ using graph::Graph;
 using graph::Node;
 using graph::Value;
 
-constexpr int kDevices = 4;
 constexpr int64_t kLayers = 5;
-const ops::CollectiveGroups kAll = {{{0, 1, 2, 3}}, {"data"}};
-
-// What `graph` gives on devices that each hold other inputs, whole numbers.
-std::vector<DeviceTensors> Run(const Graph& graph) {
-  std::vector<DeviceTensors> inputs;
-  int64_t next = 1;
-  for (const Value& parameter : graph.parameters()) {
-    DeviceTensors& devices = inputs.emplace_back();
-    for (int d = 0; d < kDevices; ++d) {
-      ExactTensor tensor;
-      for (int64_t i = 0; i < parameter.type().num_elements(); ++i) {
-        tensor.floats.push_back(static_cast<double>(next = next * 7919 % 1009) - 500);
-      }
-      devices.push_back(std::make_shared<ExactTensor>(std::move(tensor)));
-    }
-  }
-  absl::StatusOr<std::vector<DeviceTensors>> results = Evaluate(graph, inputs, kDevices);
-  EXPECT_TRUE(results.ok()) << results.status();
-  return results.ok() ? *std::move(results) : std::vector<DeviceTensors>();
-}
-
-void ExpectSame(const Graph& a, const Graph& b) {
-  const std::vector<DeviceTensors> x = Run(a), y = Run(b);
-  ASSERT_EQ(x.size(), y.size());
-  for (size_t r = 0; r < x.size(); ++r) {
-    for (int d = 0; d < kDevices; ++d) EXPECT_EQ(*x[r][d], *y[r][d]) << r << " on device " << d;
-  }
-}
-
-int64_t Count(const Graph& graph, std::string_view kind, int64_t trips) {
-  int64_t count = 0;
-  for (const CensusRow& row : TakeCensus(graph)) {
-    if (row.kind == kind && row.trips == trips) count += row.count;
-  }
-  return count;
-}
 
 // A loop that stacks `body` of what it computes, or with `sum` adds it to an input; and what it
 // computes as it is, and a carry that is read before it changes.
@@ -185,23 +148,6 @@ TEST(DelayReductionsTest, FindsLoopsInLoops) {
   EXPECT_EQ(Count(*late, "all_reduce", 3 * kLayers), 1);
   EXPECT_EQ(late->output_names(), graph->output_names());
   EXPECT_EQ(late->parameter_infos()[0].donated_to_output, 0);
-}
-
-// A sum of what is outside of loops, from so many bytes on.
-TEST(DelayReductionsTest, SumsWhatIsLargeInParts) {
-  graph::Graph graph;
-  const Value large = graph.AddParameter(TensorType(DType::kF32, {8, 16}), "large");
-  const Value small = graph.AddParameter(TensorType(DType::kF32, {4, 16}), "small");
-  const Value odd = graph.AddParameter(TensorType(DType::kF32, {9, 16}), "odd");
-  graph.SetOutputs({ops::AllReduce(large, kAll), ops::AllReduce(small, kAll),
-                    ops::AllReduce(odd, kAll), ops::AllReduce(large, kAll, "max")});
-  const std::unique_ptr<Graph> parts = DelayReductions(graph, {"data"}, large.type().num_bytes());
-  parts->Verify();
-  ExpectSame(graph, *parts);
-  EXPECT_EQ(Count(*parts, "all_reduce", 1), 3);
-  EXPECT_EQ(Count(*parts, "reduce_scatter", 1), 1);
-  EXPECT_EQ(Count(*parts, "all_gather", 1), 1);
-  EXPECT_EQ(TakeCensus(*DelayReductions(graph, {"tensor"}, 1)), TakeCensus(graph));
 }
 
 // A reduction that something else reads as well, and one of another kind, stay where they are.

@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -302,9 +301,7 @@ absl::Status CheckFileNames(const CLI::App& command) {
       const std::string name = value.substr(0, equals);
       const bool is_flag = name.starts_with("--") && command.get_option_no_throw(name) != nullptr;
       const bool is_setting =
-          equals != std::string::npos &&
-          std::ranges::find(train::ConfigFields(), name, &train::ConfigField::key) !=
-              train::ConfigFields().end();
+          equals != std::string::npos && train::FindConfigField(name) != nullptr;
       if (!is_flag && !is_setting) continue;
       return absl::InvalidArgumentError(fmt::format(
           "{0} needs a {1}, and {2} is a {3}; a {1} of that name is ./{2}", option->get_name(),

@@ -310,6 +310,16 @@ TEST_F(InspectCommandsTest, ProgramAndSchedule) {
   for (const json& input : specs["inputs"]) donated += input.contains("donated_to");
   EXPECT_GT(donated, 0);
 
+  // As `grpo` would run it: samples packed in rows, at its own temperature.
+  const Outcome packed =
+      Invoke({"inspect", "program", "--model", "random:tiny-llama", "--format", "specs",
+              "batch_size=2", "max_target_length=16", "loss.name=grpo", "num_generations=2"});
+  EXPECT_EQ(packed.status, 0) << packed.err;
+  EXPECT_THAT(packed.out, HasSubstr("sampler_logprobs"));
+  ExpectBadInput({"inspect", "program", "--model", "random:tiny-llama", "loss.name=grpo",
+                  "loss_on_prompt=true"},
+                 "grpo learns completions alone");
+
   // Whatever the format, --json is JSON.
   for (const char* format : {"stablehlo", "graph"}) {
     const Outcome outcome = Invoke({"inspect", "program", "--model", "random:tiny-llama",

@@ -10,6 +10,7 @@
 
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/rl/grpo_settings.h"
 #include "meshwright/runtime/device_spec.h"
 #include "meshwright/runtime/partitioned_options.h"
 #include "meshwright/tools/commands.h"
@@ -147,6 +148,7 @@ class InspectProgramCommand : public Command {
     train::TrainConfig config = context.config;
     MW_RETURN_IF_ERROR(train::TakeAdapter(model, &config.engine.model.lora));
     config.AdaptTo(model.config);
+    if (config.engine.loss.name == "grpo") MW_RETURN_IF_ERROR(rl::AssumeGrpoRun(config));
     // A program can be seen without its device, but only a plugin says what it is for.
     MW_ASSIGN_OR_RETURN(const runtime::DeviceSpec device,
                         runtime::ParseDeviceSpec(context.flags.device));

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "meshwright/base/counted.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/tools/commands.h"
@@ -51,15 +52,14 @@ class PlotCommand : public Command {
     MW_ASSIGN_OR_RETURN(const std::string svg, PlotSvg(curves, options_));
     MW_RETURN_IF_ERROR(io::WriteFile(out_, svg));
     if (!context.flags.json) {
-      context.Note(
-          fmt::format("{} curve{} in {}", curves.size(), curves.size() == 1 ? "" : "s", out_));
+      context.Note(fmt::format("{} in {}", Counted(std::ssize(curves), "curve"), out_));
       return absl::OkStatus();
     }
     nlohmann::ordered_json drawn = nlohmann::ordered_json::array();
     for (const Curve& curve : curves) {
       drawn.push_back({{"name", curve.name}, {"points", curve.points.size()}});
     }
-    std::cout << nlohmann::ordered_json{{"out", out_}, {"curves", drawn}}.dump() << '\n';
+    std::cout << nlohmann::ordered_json{{"file", out_}, {"curves", drawn}}.dump() << '\n';
     return absl::OkStatus();
   }
 

@@ -35,6 +35,7 @@ TEST_F(PlotCommandTest, DrawsAValueWhereItBelongs) {
               "--out", Path("p.svg"), "--title", "a < b", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto drawn = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(drawn["file"], Path("p.svg"));
   EXPECT_EQ(drawn["curves"][0]["points"], 2);
   EXPECT_EQ(drawn["curves"][1]["points"], 2);
   // Steps 0 to 2 over 710 pixels from 70 on; the band of eval/reward alone.

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <utility>
 
+#include "meshwright/base/counted.h"
 #include "meshwright/base/excerpt.h"
 #include "meshwright/base/nearest_name.h"
 #include "meshwright/base/status_macros.h"
@@ -62,15 +63,11 @@ absl::Status CheckPackedAdvantages(const std::string& path, const HostTensor& ad
   }
   if (num_segments <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
-      "{}: advantages is [{},{}], and no row has more than {} segment{}: give [{},{}], or one for "
+      "{}: advantages is [{},{}], and no row has more than {}: give [{},{}], or one for "
       "each of the {} tokens",
-      path, advantages.dims()[0], num_segments, most, most == 1 ? "" : "s", advantages.dims()[0],
+      path, advantages.dims()[0], num_segments, Counted(most, "segment"), advantages.dims()[0],
       std::max(most, 1), num_tokens));
 }
-
-}  // namespace
-
-namespace {
 
 // That none of the file's tensors but `wanted` is one or two letters from one of them that the file
 // lacks.

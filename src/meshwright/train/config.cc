@@ -299,13 +299,6 @@ const std::map<std::string, std::string, std::less<>>& UnavailableKeys() {
   return *keys;
 }
 
-const ConfigField* FindField(std::string_view key) {
-  for (const ConfigField& field : ConfigFields()) {
-    if (field.key == key) return &field;
-  }
-  return nullptr;
-}
-
 // For a key like another program's enable_lora: the keys of the group that it names.
 std::string GroupNote(std::string_view key, const std::vector<std::string>& known) {
   std::map<std::string, std::vector<std::string>> groups;
@@ -406,7 +399,7 @@ absl::Status ApplyNode(TrainConfig& config, const YAML::Node& node, const std::s
       continue;
     }
     if (!entry.second.IsScalar()) {
-      if (FindField(key) == nullptr) return SetConfigValue(config, key, "", source);
+      if (FindConfigField(key) == nullptr) return SetConfigValue(config, key, "", source);
       return absl::InvalidArgumentError(
           fmt::format("{}: {} takes one value, not {}", source, key,
                       entry.second.IsSequence() ? "a list" : "nothing"));
@@ -429,10 +422,10 @@ absl::Status AtLeast(const char* key, int64_t value, int64_t least) {
 absl::Status CheckBelongs(const TrainConfig& config, const char* key, const char* selector,
                           const std::vector<std::string>& selections) {
   static const auto* const defaults = new TrainConfig();
-  const std::string selected = ConfigValue(config, *FindField(selector));
+  const std::string selected = ConfigValue(config, *FindConfigField(selector));
   if (std::ranges::find(selections, selected) != selections.end()) return absl::OkStatus();
-  const std::string value = ConfigValue(config, *FindField(key));
-  const std::string usual = ConfigValue(*defaults, *FindField(key));
+  const std::string value = ConfigValue(config, *FindConfigField(key));
+  const std::string usual = ConfigValue(*defaults, *FindConfigField(key));
   // No decay is what an optimizer without one does.
   if (value == usual || (std::string_view(key) == "adam_weight_decay" && value == "0")) {
     return absl::OkStatus();
@@ -591,9 +584,16 @@ const std::vector<ConfigField>& ConfigFields() {
   return *fields;
 }
 
+const ConfigField* FindConfigField(std::string_view key) {
+  for (const ConfigField& field : ConfigFields()) {
+    if (field.key == key) return &field;
+  }
+  return nullptr;
+}
+
 absl::Status SetConfigValue(TrainConfig& config, std::string_view key, std::string_view value,
                             const std::string& source) {
-  const ConfigField* field = FindField(key);
+  const ConfigField* field = FindConfigField(key);
   if (field == nullptr) {
     if (const auto it = UnavailableKeys().find(key); it != UnavailableKeys().end()) {
       return absl::UnimplementedError(fmt::format(

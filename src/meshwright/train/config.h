@@ -88,6 +88,9 @@ struct ConfigField {
 // All keys, in the order in which they are printed.
 const std::vector<ConfigField>& ConfigFields();
 
+// The one of a key; null where there is none.
+const ConfigField* FindConfigField(std::string_view key);
+
 // The keys of PolicyOptions: those of the loop of grpo.
 const std::vector<std::string_view>& PolicyKeys();
 

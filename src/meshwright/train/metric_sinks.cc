@@ -11,49 +11,17 @@
 #include "meshwright/base/status_macros.h"
 #include "meshwright/io/file_util.h"
 #include "meshwright/io/json_util.h"
+#include "meshwright/io/stream.h"
 #include "meshwright/train/metrics.h"
 #include "proto/tensorboard_event.pb.h"
 
 namespace mw::train {
 namespace {
 
-// A C stream that is closed if it was opened here.
-class Stream {
- public:
-  Stream(std::FILE* file, std::string path, bool owned)
-      : file_(file), path_(std::move(path)), owned_(owned) {}
-  ~Stream() {
-    if (owned_ && file_ != nullptr) std::fclose(file_);
-  }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-
-  static absl::StatusOr<std::unique_ptr<Stream>> Append(const std::string& path) {
-    std::FILE* file = std::fopen(path.c_str(), "ab");
-    if (file == nullptr) return io::ErrnoStatus(errno, "open", path);
-    return std::make_unique<Stream>(file, path, true);
-  }
-
-  absl::Status Write(std::string_view text) {
-    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) {
-      return io::ErrnoStatus(errno, "write", path_);
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Flush() {
-    return std::fflush(file_) == 0 ? absl::OkStatus() : io::ErrnoStatus(errno, "write", path_);
-  }
-
- private:
-  std::FILE* file_;
-  std::string path_;
-  bool owned_;
-};
-
 class ConsoleSink : public MetricSink {
  public:
   ConsoleSink(std::FILE* out, bool bar, int64_t total_steps)
-      : stream_(out, "the console", false), bar_(bar), total_steps_(total_steps) {}
+      : stream_(out, "the console"), bar_(bar), total_steps_(total_steps) {}
 
   absl::Status Write(const MetricRecord& record) override {
     std::string text = fmt::format("step {}/{}", record.step, total_steps_);
@@ -94,14 +62,14 @@ class ConsoleSink : public MetricSink {
     return stream_.Flush();
   }
 
-  Stream stream_;
+  io::Stream stream_;
   bool bar_;
   int64_t total_steps_;
 };
 
 class JsonlSink : public MetricSink {
  public:
-  explicit JsonlSink(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  explicit JsonlSink(std::unique_ptr<io::Stream> stream) : stream_(std::move(stream)) {}
 
   absl::Status Write(const MetricRecord& record) override {
     nlohmann::ordered_json json;
@@ -122,13 +90,13 @@ class JsonlSink : public MetricSink {
   absl::Status Flush() override { return stream_->Flush(); }
 
  private:
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<io::Stream> stream_;
 };
 
 // Source: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 class TensorBoardSink : public MetricSink {
  public:
-  explicit TensorBoardSink(std::unique_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  explicit TensorBoardSink(std::unique_ptr<io::Stream> stream) : stream_(std::move(stream)) {}
 
   absl::Status WriteEvent(const tensorboard::Event& event) {
     const std::string data = event.SerializeAsString();
@@ -169,7 +137,7 @@ class TensorBoardSink : public MetricSink {
     for (int i = 0; i < num_bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
   }
 
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<io::Stream> stream_;
 };
 
 // Gives `visit` each line of `path` up to `last_step`; none when there is no such file.
@@ -201,7 +169,7 @@ std::unique_ptr<MetricSink> MakeConsoleSink(std::FILE* out, bool progress_bar,
 }
 
 std::unique_ptr<MetricSink> MakeJsonStreamSink(std::FILE* out) {
-  return std::make_unique<JsonlSink>(std::make_unique<Stream>(out, "the output", false));
+  return std::make_unique<JsonlSink>(std::make_unique<io::Stream>(out, "the output"));
 }
 
 absl::StatusOr<std::optional<int64_t>> LastEvalStep(const std::string& path, int64_t resume_step) {
@@ -227,7 +195,7 @@ absl::StatusOr<std::unique_ptr<MetricSink>> OpenJsonlSink(const std::string& pat
                                                           int64_t resume_step) {
   MW_ASSIGN_OR_RETURN(const std::string kept, LinesUpTo(path, resume_step));
   MW_RETURN_IF_ERROR(io::WriteFile(path, kept));
-  MW_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, Stream::Append(path));
+  MW_ASSIGN_OR_RETURN(std::unique_ptr<io::Stream> stream, io::Stream::Append(path));
   return std::make_unique<JsonlSink>(std::move(stream));
 }
 
@@ -241,7 +209,7 @@ absl::StatusOr<std::unique_ptr<MetricSink>> OpenTensorBoardSink(const std::strin
   for (int64_t seconds = std::time(nullptr); path.empty() || io::FileExists(path); ++seconds) {
     path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}", dir, seconds, host, getpid());
   }
-  MW_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, Stream::Append(path));
+  MW_ASSIGN_OR_RETURN(std::unique_ptr<io::Stream> stream, io::Stream::Append(path));
   auto sink = std::make_unique<TensorBoardSink>(std::move(stream));
   tensorboard::Event version;
   version.set_wall_time(static_cast<double>(std::time(nullptr)));

@@ -73,11 +73,9 @@ constexpr const char* kUpdateKeys[] = {"trainable_parameters",
                                        "matmul_precision"};
 
 const ConfigField& Field(std::string_view key) {
-  for (const ConfigField& field : ConfigFields()) {
-    if (field.key == key) return field;
-  }
-  MW_CHECK_MSG(false, "a key that is no setting");
-  return ConfigFields().front();
+  const ConfigField* const field = FindConfigField(key);
+  MW_CHECK_MSG(field != nullptr, "a key that is no setting");
+  return *field;
 }
 
 // The settings that the run was saved with; nullopt when another version wrote them.

@@ -259,23 +259,29 @@ class StepBuilder {
   compile::Signature signature_;
 };
 
-// A program of batches of `shape`, which `build` fills; has the loss in it or not, and one
-// micro-batch or a loop over several.
+struct MicroProgramOptions {
+  bool has_loss = true;
+  bool loops = false;               // over several micro-batches
+  int64_t scattered_sum_bytes = 0;  // see compile::PartitionOptions
+};
+
+// A program of batches of `shape`, which `build` fills.
 absl::StatusOr<compile::Program> BuildMicroProgram(
     const std::string& name, const models::Model& model, const EngineOptions& options,
     BatchShape shape, const std::function<void(StepBuilder&, const StepPlacement&)>& build,
-    bool has_loss = true, bool reads_weights_once = true) {
+    const MicroProgramOptions& micro = {}) {
   MW_ASSIGN_OR_RETURN(const StepParams params, StepParams::Create(model, options));
   MW_ASSIGN_OR_RETURN(const StepPlacement placement, PlaceStep(model, options));
   MW_RETURN_IF_ERROR(
       CheckBatchSplits(shape.rows, shape.tokens, placement, options.mesh.partition.mesh));
-  if (has_loss) MW_RETURN_IF_ERROR(CheckLossRows(options, placement, shape.rows));
+  if (micro.has_loss) MW_RETURN_IF_ERROR(CheckLossRows(options, placement, shape.rows));
   MW_ASSIGN_OR_RETURN(const AttentionChoice attention,
                       ChooseAttention(model.config(), options, shape.tokens));
   EngineOptions chosen = options;
   chosen.model.attention = attention.name();
   // Without a stack of layers a compiler's copy of a weight does not live long.
-  chosen.mesh.partition.reads_weights_once = reads_weights_once && options.model.scan_layers;
+  chosen.mesh.partition.reads_weights_once = !micro.loops && options.model.scan_layers;
+  chosen.mesh.partition.scattered_sum_bytes = micro.scattered_sum_bytes;
   return compile::BuildProgram(
       name,
       [&](Graph& g) {
@@ -406,18 +412,14 @@ absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
         builder.OutputGradients(result.gradients, result.loss, {});
         builder.OutputGathered(seen);
       },
-      /*has_loss=*/true, /*reads_weights_once=*/false);
+      {.loops = true});
 }
 
 absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model,
                                                       const EngineOptions& options,
                                                       BatchShape shape) {
-  // Sums are what the update reads and no more. (In programs that put them out the whole sum is
-  // there in any case.)
-  EngineOptions scattering = options;
-  scattering.mesh.partition.scattered_sum_bytes = kScatteredSumBytes;
   return BuildMicroProgram(
-      "train_step_kernel", model, scattering, shape,
+      "train_step_kernel", model, options, shape,
       [&](StepBuilder& builder, const StepPlacement& placement) {
         const StepParams& params = builder.params();
         const std::vector<nn::ParamSpec> trained = params.Trained();
@@ -438,7 +440,10 @@ absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model
             AddUpdate(builder.signature(), trained, options, trained_placement, in);
         builder.OutputCarried(result.loss.carried);
         builder.signature().Output(metrics, "metrics", {});
-      });
+      },
+      // Sums are what the update reads and no more. (In programs that put them out the whole sum is
+      // there in any case.)
+      {.scattered_sum_bytes = kScatteredSumBytes});
 }
 
 absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
@@ -456,21 +461,21 @@ absl::StatusOr<compile::Program> BuildEvalKernel(const models::Model& model,
 absl::StatusOr<compile::Program> BuildScoreKernel(const models::Model& model,
                                                   const EngineOptions& options, BatchShape shape,
                                                   const ScoreOptions& score) {
-  return BuildMicroProgram(
-      "score_kernel", model, options, shape,
-      [&](StepBuilder& builder, const StepPlacement& placement) {
-        const std::vector<Value> weights = builder.Weights();
-        const std::vector<Value> batch = builder.Batch(0, /*packed=*/true);
-        const nn::TokenLogProbs tokens = builder.Score(weights, batch, score);
-        const auto output = [&](Value value, const char* name) {
-          builder.signature().Output(value, name, placement.batch);
-        };
-        output(tokens.log_prob, "log_probs");
-        if (tokens.entropy) output(*tokens.entropy, "entropy");
-        if (tokens.top_ids) output(*tokens.top_ids, "top_ids");
-        if (tokens.top_log_probs) output(*tokens.top_log_probs, "top_log_probs");
-      },
-      /*has_loss=*/false);
+  return BuildMicroProgram("score_kernel", model, options, shape,
+                           [&](StepBuilder& builder, const StepPlacement& placement) {
+                             const std::vector<Value> weights = builder.Weights();
+                             const std::vector<Value> batch = builder.Batch(0, /*packed=*/true);
+                             const nn::TokenLogProbs tokens = builder.Score(weights, batch, score);
+                             const auto output = [&](Value value, const char* name) {
+                               builder.signature().Output(value, name, placement.batch);
+                             };
+                             output(tokens.log_prob, "log_probs");
+                             if (tokens.entropy) output(*tokens.entropy, "entropy");
+                             if (tokens.top_ids) output(*tokens.top_ids, "top_ids");
+                             if (tokens.top_log_probs)
+                               output(*tokens.top_log_probs, "top_log_probs");
+                           },
+                           {.has_loss = false});
 }
 
 absl::StatusOr<compile::Program> BuildWholeParamsProgram(const models::Model& model,

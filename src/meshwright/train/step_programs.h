@@ -91,7 +91,7 @@ absl::StatusOr<compile::Program> BuildBatchedKernel(const models::Model& model,
                                                     const EngineOptions& options, BatchShape shape,
                                                     int64_t count);
 // With ReduceGradients::kLayer sums of kScatteredSumBytes and more of what is outside of layers are
-// scattered and gathered; see spmd/delay_reductions.h.
+// scattered and gathered; see spmd/scatter_sums.h.
 absl::StatusOr<compile::Program> BuildTrainStepKernel(const models::Model& model,
                                                       const EngineOptions& options,
                                                       BatchShape shape);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "meshwright/base/counted.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/core/graph_error.h"
 #include "meshwright/ops/abs.h"
@@ -132,8 +133,8 @@ absl::Status DpoLoss::CheckRows(int64_t num_rows, int64_t num_shards) const {
   if (num_rows % (2 * num_shards) == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(fmt::format(
       "loss.name=dpo takes pairs of rows, chosen before rejected, which stay in one micro-batch "
-      "and on one device: {} rows on {} device{} are not whole pairs; give a multiple of {}",
-      num_rows, num_shards, num_shards == 1 ? "" : "s", 2 * num_shards));
+      "and on one device: {} rows on {} are not whole pairs; give a multiple of {}",
+      num_rows, Counted(num_shards, "device"), 2 * num_shards));
 }
 
 }  // namespace mw::train

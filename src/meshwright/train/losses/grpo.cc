@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "meshwright/base/counted.h"
 #include "meshwright/base/status_macros.h"
 #include "meshwright/data/batch.h"
 #include "meshwright/ops/abs.h"
@@ -237,9 +238,9 @@ absl::Status GrpoLoss::CheckSegments(const data::Batch& batch) const {
   const int64_t length = batch.tokens.dims()[1];
   if (options_.max_segments > length) {
     return absl::InvalidArgumentError(
-        fmt::format("rows were said to hold up to {} sequences each, and have {} token{}: say no "
+        fmt::format("rows were said to hold up to {} sequences each, and have {}: say no "
                     "more sequences than a row has tokens",
-                    options_.max_segments, length, length == 1 ? "" : "s"));
+                    options_.max_segments, Counted(length, "token")));
   }
   for (int64_t row = 0; row < batch.tokens.dims()[0]; ++row) {
     int32_t segment = 0;

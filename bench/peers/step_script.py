@@ -1,5 +1,6 @@
-"""What the peers' scripts share: a preset's numbers, and a process's own clock."""
+"""What the peers' scripts share: arguments, a preset's numbers, and a process's own clock."""
 
+import argparse
 import os
 import pathlib
 import re
@@ -31,3 +32,15 @@ def read_preset(name, families):
         raise SystemExit(f"error: preset {name} has scaled rotary positions; choose one without")
     fields["theta"] = re.search(r"theta: *([0-9.e+]+)", text)[1]
     return fields
+
+
+def step_parser(doc):
+    """The arguments of a script that trains for some steps; `doc` is its own."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--preset", default="smollm2-135m")
+    parser.add_argument("--rows", type=int, default=4)
+    parser.add_argument("--length", type=int, default=512)
+    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches of a step")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32", help="of the computation")
+    return parser
