@@ -1,6 +1,6 @@
 # What `cmake --install` puts where: the program, and the library with the headers that programs
-# of one's own include, as the CMake package Meshwright: the targets Meshwright::meshwright and, of its
-# component `service`, Meshwright::service.
+# of one's own include, as the CMake package Meshwright: the targets Meshwright::meshwright,
+# Meshwright::malloc (the program's malloc) and, of its component `service`, Meshwright::service.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -50,7 +50,8 @@ set_target_properties(mw_meshwright PROPERTIES EXPORT_NAME meshwright)
 add_library(mw_meshwright_service INTERFACE)
 target_link_libraries(mw_meshwright_service INTERFACE mw_meshwright mw_service)
 set_target_properties(mw_meshwright_service PROPERTIES EXPORT_NAME service)
-install(TARGETS mw_meshwright mw_meshwright_service ${targets} mw_proto mw_trainer_proto mw_flags
+set_target_properties(mw_malloc PROPERTIES EXPORT_NAME malloc)
+install(TARGETS mw_meshwright mw_meshwright_service mw_malloc ${targets} mw_proto mw_trainer_proto mw_flags
   PjrtHeader XlaFfiHeader OneDnn Highway EXPORT MeshwrightTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/meshwright
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT MeshwrightTargets NAMESPACE Meshwright::

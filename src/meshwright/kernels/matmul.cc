@@ -1,5 +1,6 @@
 // meshwright.matmul: products of matrices by oneDNN, cut into tiles that threads share.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "meshwright/kernels/few_rows.h"
@@ -25,31 +26,58 @@ struct Tiles {
   int64_t matrices_together = 1;  // small ones that one task computes
 };
 
-// What one core takes, roughly: products at 100 (bf16: 200) GFLOP/s, memory at 12 GB/s.
-double Microseconds(const GemmShape& s) {
-  const double bytes = s.in == DType::kBF16 ? 2 : 4;
-  const double m = static_cast<double>(s.m), n = static_cast<double>(s.n),
-               k = static_cast<double>(s.k);
-  return std::max(2 * m * n * k / (s.in == DType::kBF16 ? 2e5 : 1e5),
-                  (m * k + k * n + m * n) * bytes / 1.2e4);
+// Microseconds that one core takes for the arithmetic, roughly: at 100 (bf16: 200) GFLOP/s.
+double ArithmeticTime(const GemmShape& s) {
+  return 2 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k) /
+         (s.in == DType::kBF16 ? 2e5 : 1e5);
 }
 
+// The same for reading operands of so many elements from a cache that several cores share, or where
+// `from_memory` from memory.
+double ReadTime(const GemmShape& s, int64_t elements, bool from_memory) {
+  const double bytes = static_cast<double>(elements) * (s.in == DType::kBF16 ? 2 : 4);
+  return bytes / (from_memory ? 1.5e4 : 6e4);
+}
+
+// What tiles cost beside the arithmetic: each reads rows and columns anew, and oneDNN is slower
+// with results that are a part of wider rows.
+double CostOf(const Tiles& t, const GemmShape& s) {
+  constexpr int64_t kShared = int64_t{2} << 20;  // elements that stay in a shared cache
+  constexpr double kNarrow = 0.1;
+  return ReadTime(s, t.columns * s.m * s.k, s.m * s.k > kShared) +
+         ReadTime(s, t.rows * s.k * s.n, s.k * t.n > kShared) +
+         (t.columns > 1 ? kNarrow * ArithmeticTime(s) : 0);
+}
+
+// Tiles for as many cores as the work is worth, of all such those that cost least.
 Tiles TilesOf(const GemmShape& s) {
-  constexpr double kTask = 60, kLongTask = 1000;  // microseconds that are worth a task
-  constexpr int64_t kEdge = 64, kMost = 64;
-  const double whole = Microseconds(s);
-  const double wanted =
-      std::clamp(std::max(whole / kLongTask, std::min(8.0, whole / kTask)), 1.0, double{kMost});
-  Tiles tiles{.m = s.m, .n = s.n, .rows = 1, .columns = 1};
-  while (static_cast<double>(tiles.rows * tiles.columns) < wanted) {
-    int64_t& edge = tiles.m > tiles.n ? tiles.m : tiles.n;
-    if (edge <= kEdge) break;
-    edge = CeilDiv(CeilDiv(edge, 2), kEdge) * kEdge;
-    tiles.rows = CeilDiv(s.m, tiles.m);
-    tiles.columns = CeilDiv(s.n, tiles.n);
+  constexpr double kTask = 60, kLongTask = 2500;  // microseconds that are worth a task
+  constexpr int64_t kEdge = 64;
+  const double whole =
+      std::max(ArithmeticTime(s), ReadTime(s, s.m * s.k + s.k * s.n + s.m * s.n, true));
+  const int64_t most_rows = CeilDiv(s.m, kEdge), most_columns = CeilDiv(s.n, kEdge);
+  const int64_t wanted = std::min(
+      static_cast<int64_t>(std::clamp(whole / kLongTask, std::min(8.0, whole / kTask), 16.0)),
+      most_rows * most_columns);
+  Tiles best{.m = s.m, .n = s.n, .rows = 1, .columns = 1};
+  if (wanted <= 1) {
+    best.matrices_together = std::max<int64_t>(1, static_cast<int64_t>(kTask / whole));
+    return best;
   }
-  tiles.matrices_together = std::max<int64_t>(1, static_cast<int64_t>(kTask / whole));
-  return tiles;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t rows = 1; rows <= std::min(2 * wanted, most_rows); ++rows) {
+    Tiles tiles;
+    tiles.m = CeilDiv(CeilDiv(s.m, rows), kEdge) * kEdge;
+    tiles.rows = CeilDiv(s.m, tiles.m);
+    const int64_t columns = std::min(CeilDiv(wanted, tiles.rows), most_columns);
+    tiles.n = CeilDiv(CeilDiv(s.n, columns), kEdge) * kEdge;
+    tiles.columns = CeilDiv(s.n, tiles.n);
+    if (const double cost = CostOf(tiles, s); cost < least) {
+      least = cost;
+      best = tiles;
+    }
+  }
+  return best;
 }
 
 // Whether every element that strides reach lies within `count`.

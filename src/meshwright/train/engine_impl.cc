@@ -257,7 +257,8 @@ absl::Status Engine::Impl::Fill(std::vector<HostTensor> params, const EngineStat
 
 absl::Status Engine::Impl::Run(LoadedProgram& program) {
   // Before the dispatch: what the caller does after it, the devices do not wait for.
-  MW_RETURN_IF_ERROR(Throttle(static_cast<size_t>(options_.max_inflight_computations) - 1));
+  const int others = program.waits ? 0 : options_.max_inflight_computations - 1;
+  MW_RETURN_IF_ERROR(Throttle(static_cast<size_t>(others)));
   std::vector<Event> done;
   runtime::ExecuteOptions execute;
   execute.done = &done;

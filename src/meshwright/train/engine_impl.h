@@ -32,6 +32,9 @@ struct LoadedProgram {
   runtime::LoadedExecutable executable;
   // By device; built once: the buffers' places do not change.
   std::vector<std::vector<runtime::Buffer*>> args;
+  // Dispatched when all before it are done: plugins for CPUs allocate a program's results and
+  // temporaries at its dispatch, so that two at a time would hold both.
+  bool waits = false;
 };
 
 // A tensor on the devices of the mesh: what each of them holds, in their order.

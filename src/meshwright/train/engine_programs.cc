@@ -12,6 +12,19 @@ namespace mw::train {
 
 using runtime::Buffer;
 
+namespace {
+
+// See LoadedProgram::waits. What small programs hold twice does no harm, and they gain by being
+// dispatched early.
+bool WaitsForOthers(const runtime::Client& client, const runtime::LoadedExecutable& executable) {
+  constexpr int64_t kMuch = int64_t{64} << 20;
+  if (client.platform_name() != "cpu") return false;
+  const auto stats = executable.executable().MemoryStats();
+  return stats.ok() && stats->temp_bytes + stats->output_bytes - stats->alias_bytes > kMuch;
+}
+
+}  // namespace
+
 absl::StatusOr<NewProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> program) const {
   if (!program.ok()) return program.status();
   const int64_t start = WallNanoseconds();
@@ -27,7 +40,8 @@ absl::StatusOr<NewProgram> Engine::Impl::Load(absl::StatusOr<compile::Program> p
   if (!executable.ok()) return executable.status();
   const double wall_s = 1e-9 * static_cast<double>(WallNanoseconds() - start);
   std::vector<std::vector<Buffer*>> args(static_cast<size_t>(mesh_.num_devices()));
-  return NewProgram{{*std::move(program), *std::move(executable), std::move(args)},
+  const bool waits = WaitsForOthers(*client_, *executable);
+  return NewProgram{{*std::move(program), *std::move(executable), std::move(args), waits},
                     !cached.hit,
                     wall_s,
                     thread_cpu_s};
