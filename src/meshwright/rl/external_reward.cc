@@ -223,7 +223,7 @@ struct ExternalReward::Batch {
   // Takes one line. Errors: InvalidArgument for what is no answer.
   absl::Status Take(const std::string& line) {
     const auto wrong = [&](const std::string& why) {
-      return absl::InvalidArgumentError(fmt::format("wrote '{}', which {}", Excerpt(line), why));
+      return absl::InvalidArgumentError(fmt::format("wrote '{}', which {},", Excerpt(line), why));
     };
     const ordered_json answer = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!answer.is_object()) return wrong("is no JSON object");

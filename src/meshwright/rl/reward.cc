@@ -235,18 +235,21 @@ absl::Status CheckOptions(const std::vector<std::string>& texts,
   } settings[] = {
       {"reward.answer", options.answer != usual.answer,
        has("exact") || has("numeric") || has("regex"), "exact, numeric and regex"},
-      {"reward.tolerance", options.tolerance != usual.tolerance, has("numeric"), "numeric"},
-      {"reward.pattern", options.pattern != usual.pattern, has("regex"), "regex"},
-      {"reward.format", options.format != usual.format, has("format"), "format"},
+      {"reward.tolerance", options.tolerance != usual.tolerance, has("numeric"),
+       "the reward numeric"},
+      {"reward.pattern", options.pattern != usual.pattern, has("regex"), "the reward regex"},
+      {"reward.format", options.format != usual.format, has("format"), "the reward format"},
       {"reward.overlong_buffer_tokens",
-       options.overlong_buffer_tokens != usual.overlong_buffer_tokens, has("length"), "length"},
-      {"reward.timeout_s", options.timeout_s != usual.timeout_s, has_command, "commands"},
+       options.overlong_buffer_tokens != usual.overlong_buffer_tokens, has("length"),
+       "the reward length"},
+      {"reward.timeout_s", options.timeout_s != usual.timeout_s, has_command,
+       "rewards by a command"},
   };
   for (const auto& setting : settings) {
     if (!setting.is_set || setting.is_used) continue;
     return absl::InvalidArgumentError(
-        fmt::format("{} is of the rewards {}, and --reward is {}: leave it out", setting.key,
-                    setting.users, Excerpt(fmt::format("{}", fmt::join(texts, ", ")))));
+        fmt::format("{} is of {}, and --reward is {}: leave it out", setting.key, setting.users,
+                    Excerpt(fmt::format("{}", fmt::join(texts, ", ")))));
   }
   return absl::OkStatus();
 }

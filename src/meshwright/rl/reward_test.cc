@@ -147,7 +147,7 @@ TEST(RewardTest, WhatIsNoRewardIsRefused) {
   EXPECT_THAT(Error({"regex"}, options), HasSubstr("no pattern of RE2"));
   // A setting that no reward reads.
   options.pattern = "a";
-  EXPECT_THAT(Error({"exact"}, options), HasSubstr("reward.pattern is of the rewards regex"));
+  EXPECT_THAT(Error({"exact"}, options), HasSubstr("reward.pattern is of the reward regex"));
 }
 
 TEST(RewardSumTest, Weighs) {
