@@ -154,9 +154,7 @@ absl::Status Engine::Impl::CheckState(const EngineState& state) const {
     MW_RETURN_IF_ERROR(CheckTensor("state tensor", spec.name, found->second, spec.type));
   }
   for (const auto& [name, tensor] : state.tensors) {
-    const bool known =
-        std::ranges::any_of(specs, [&](const StateSpec& spec) { return spec.name == name; });
-    if (!known) {
+    if (std::ranges::find(specs, name, &StateSpec::name) == specs.end()) {
       return absl::InvalidArgumentError(fmt::format(
           "the state to restore has a tensor {} that neither this optimizer nor this loss has",
           name));

@@ -181,6 +181,24 @@ TEST_F(EntryPointsTest, AtMostSoManyComputationsAreInFlight) {
   }
 }
 
+// Two of them would hold both's temporaries: CPUs allocate at the dispatch.
+TEST_F(EntryPointsTest, OnCpusALargeProgramIsDispatchedAlone) {
+  models::ModelConfig config = TinyConfig();
+  config.vocab_size = 1 << 17;
+  model_ = *models::CreateModel(config);
+  EngineOptions options = SgdOptions();
+  options.max_inflight_computations = 5;
+  const auto engine = Make(options);
+  for (int step = 0; step < 3; ++step) {
+    Ok(engine->FwdBwd(Ragged()[0]));
+    EXPECT_EQ(engine->num_in_flight(), 1u);
+    Ok(engine->Update());
+    EXPECT_LE(engine->num_in_flight(), 2u);
+  }
+  const auto first = engine->MemoryStats()->at("first_kernel[1,64]");
+  EXPECT_GT(first.temp_bytes + first.output_bytes, int64_t{64} << 20);
+}
+
 TEST_F(EntryPointsTest, RefusesWhatDoesNotFit) {
   const auto engine = Make(SgdOptions());
   const std::vector<data::Batch> batches = Ragged();
