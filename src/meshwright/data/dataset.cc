@@ -437,7 +437,9 @@ namespace {
 absl::StatusOr<PromptRow> CheckLength(PromptRow prompt, int64_t max_prompt_length) {
   if (static_cast<int64_t>(prompt.ids.size()) <= max_prompt_length) return prompt;
   return absl::InvalidArgumentError(
-      fmt::format("the prompt has {} tokens, more than {}", prompt.ids.size(), max_prompt_length));
+      fmt::format("the prompt has {} tokens, more than the {} that max_new_tokens leaves of a row "
+                  "(max_target_length, or the model's positions): lower it, or shorten the prompt",
+                  prompt.ids.size(), max_prompt_length));
 }
 
 }  // namespace

@@ -264,6 +264,7 @@ TEST_F(DatasetTest, PromptsThatAreNoneAreToldByTheirName) {
            {"[3, \"x\"]", "and its item 1 is \"x\""},
            {"[99999999999]", "and its item 0 is 99999999999"},
            {"[]", neither},
+           {"[true, false]", neither},
            {"7", neither},
            {"{}", neither}}) {
     std::ofstream(path) << "{\"prompt\": " << prompt << "}\n";

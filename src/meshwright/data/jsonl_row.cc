@@ -189,7 +189,7 @@ absl::StatusOr<ordered_json> PromptOfRow(const ordered_json& row) {
   if (prompt.is_array() && !prompt.empty() && prompt[0].is_number() && row.contains("prompt")) {
     return prompt;
   }
-  if (row.contains("prompt") && (!prompt.is_array() || prompt.empty())) {
+  if (row.contains("prompt") && (!prompt.is_array() || prompt.empty() || !prompt[0].is_object())) {
     return absl::InvalidArgumentError(
         "`prompt` must be text, or a list of token ids or messages that is not empty");
   }

@@ -208,6 +208,7 @@ class ExternalReward::Process {
 // What is asked and what was answered so far.
 struct ExternalReward::Batch {
   std::span<const RewardInput> inputs;
+  int64_t first_id = 0;
   std::string request;
   std::vector<std::optional<double>> rewards;
   size_t num_answered = 0;
@@ -216,8 +217,8 @@ struct ExternalReward::Batch {
   std::string Sample() const {
     size_t i = 0;
     while (i + 1 < rewards.size() && rewards[i]) ++i;
-    return fmt::format("sample {} (row {}, completion '{}')", i, inputs[i].row_id,
-                       Excerpt(inputs[i].completion));
+    return fmt::format("sample {} (row {}, completion '{}')", first_id + static_cast<int64_t>(i),
+                       inputs[i].row_id, Excerpt(inputs[i].completion));
   }
 
   // Takes one line. Errors: InvalidArgument for what is no answer.
@@ -226,13 +227,18 @@ struct ExternalReward::Batch {
       return absl::InvalidArgumentError(fmt::format("wrote '{}', which {},", Excerpt(line), why));
     };
     const ordered_json answer = ordered_json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (answer.is_discarded()) return wrong("is no JSON object of finite numbers");
     if (!answer.is_object()) return wrong("is no JSON object");
     const auto id = answer.find("id");
     if (id == answer.end() || !id->is_number_integer()) return wrong("has no number as `id`");
-    const int64_t i = id->get<int64_t>();
-    if (i < 0 || i >= std::ssize(rewards)) return wrong("has an `id` that was not asked for");
+    const int64_t i = id->get<int64_t>() - first_id;
+    if (i < -first_id || i >= std::ssize(rewards)) {
+      return wrong("has an `id` that was not asked for");
+    }
+    if (i < 0 || rewards[static_cast<size_t>(i)]) {
+      return wrong("has an `id` that was answered already");
+    }
     std::optional<double>& reward = rewards[static_cast<size_t>(i)];
-    if (reward) return wrong("has an `id` that was answered already");
     const auto value = answer.find("reward");
     if (value == answer.end() || !value->is_number() || !std::isfinite(value->get<double>())) {
       return wrong("has no finite number as `reward`");
@@ -304,8 +310,9 @@ absl::StatusOr<std::vector<double>> ExternalReward::Score(std::span<const Reward
                                                           const std::atomic<bool>* stop) {
   Batch batch;
   batch.inputs = inputs;
+  batch.first_id = std::exchange(next_id_, next_id_ + std::ssize(inputs));
   for (size_t i = 0; i < inputs.size(); ++i) {
-    ordered_json line = {{"id", i},
+    ordered_json line = {{"id", batch.first_id + static_cast<int64_t>(i)},
                          {"prompt", inputs[i].prompt},
                          {"completion", inputs[i].completion},
                          {"row_id", inputs[i].row_id}};

@@ -20,8 +20,9 @@ namespace mw::rl {
 //
 //   {"id": 7, "reward": 0.5}
 //
-// in any order, flushed; other fields are left alone. One process serves the whole run: it is to
-// end when its input does. What it writes to stderr goes to ours.
+// in any order, flushed; other fields are left alone. Ids count up over all batches, so that no
+// answer that comes late or twice is taken for that of another sample. One process serves the whole
+// run: it is to end when its input does. What it writes to stderr goes to ours.
 //
 // A process that ends or does not answer within the timeout, all samples of a batch together, is
 // begun again once for a batch; the second time is an error. An answer that is none is one at once.
@@ -49,6 +50,7 @@ class ExternalReward : public Reward {
   const double timeout_s_;
   const std::function<void(std::string_view)> note_;
   std::unique_ptr<Process> process_;  // null: none runs
+  int64_t next_id_ = 0;
 };
 
 }  // namespace mw::rl

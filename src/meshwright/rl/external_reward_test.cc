@@ -65,7 +65,7 @@ class ExternalRewardTest : public ::testing::Test {
 TEST_F(ExternalRewardTest, SeesEverySampleAndServesManyBatches) {
   ExternalReward reward(
       EachLine("say(s['id'], len(s['completion']) + 10 * s['answer'] + 100 * "
-               "(s['prompt'] == 'p' and s['row_id'] == 'row-%d' % s['id']) + 1e-9 * 0)"),
+               "(s['prompt'] == 'p' and s['row_id'] == 'row-%d' % (s['id'] % 3)))"),
       context_);
   for (int batch = 0; batch < 3; ++batch) {
     const auto scores = reward.Score(inputs_, nullptr);
@@ -73,6 +73,19 @@ TEST_F(ExternalRewardTest, SeesEverySampleAndServesManyBatches) {
     EXPECT_THAT(*scores, ElementsAre(100, 111, 122));
   }
   EXPECT_EQ(notes_, "");
+}
+
+// An answer too many, which is read with those of the next batch, is none of its samples'.
+TEST_F(ExternalRewardTest, ALateAnswerIsNotTheNextBatchs) {
+  ExternalReward reward(EachLine("say(s['id'], 1)\n"
+                                 "  if s['id'] == 2: time.sleep(0.3); say(0, 55)"),
+                        context_);
+  const auto first = reward.Score(inputs_, nullptr);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_THAT(*first, ElementsAre(1, 1, 1));
+  const auto second = reward.Score(inputs_, nullptr);
+  EXPECT_THAT(second.status().message(), HasSubstr("has an `id` that was answered already"));
+  EXPECT_THAT(second.status().message(), HasSubstr("sample 3 (row row-0"));
 }
 
 TEST_F(ExternalRewardTest, AnswersComeInAnyOrder) {

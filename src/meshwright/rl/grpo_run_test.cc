@@ -382,7 +382,8 @@ TEST_F(GrpoRunTest, WhatCannotBeDoneIsRefused) {
   EXPECT_THAT(Error({"gradient_accumulation_steps=2"}), HasSubstr("do not divide the 12 samples"));
   EXPECT_THAT(Error({"old_log_probs=sampler", "loss.importance=token"}), HasSubstr("leave one"));
   EXPECT_THAT(Error({"max_new_tokens=128"}), HasSubstr("leaves no room for a prompt"));
-  EXPECT_THAT(Error({"max_target_length=7"}), HasSubstr("the prompt has 4 tokens, more than 3"));
+  EXPECT_THAT(Error({"max_target_length=7"}),
+              HasSubstr("the prompt has 4 tokens, more than the 3 that max_new_tokens leaves"));
   EXPECT_THAT(Error({"eval_interval=2"}), HasSubstr("--eval-data"));
   options_.rewards = {"exact"};
   io::WriteFile(dir_ + "/prompts.jsonl", "{\"id\": \"r\", \"prompt\": [3, 400], \"answer\": 1}\n")
