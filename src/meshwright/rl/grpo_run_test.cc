@@ -412,7 +412,7 @@ TEST_F(GrpoRunTest, AFailingRewardEndsTheRunWithItsSample) {
   const auto result = TryRun(settings);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kAborted) << result.status();
   EXPECT_THAT(std::string(result.status().message()),
-              HasSubstr("ended with status 0 before it had rewarded sample 0 (row row-2"));
+              HasSubstr("ended with status 0 before it had rewarded sample 8 (row row-2"));
   EXPECT_THAT(std::string(result.status().message()), HasSubstr("--resume continues"));
   options_.rewards = {command("")};
   options_.resume = true;
