@@ -15,6 +15,19 @@ constexpr char kWake = 'w';
 std::atomic<int> signal_fd{-1};
 std::atomic<void (*)()> signal_action{nullptr};
 
+void FinishOne(int signal, const struct sigaction& old) {
+  struct sigaction last = old;
+  if (last.sa_handler == SIG_DFL) {
+    last.sa_handler = [](int) {};
+    last.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+    sigemptyset(&last.sa_mask);
+  }
+  struct sigaction before = {};
+  sigaction(signal, &last, &before);
+  // It has come once already: the next one ends the process still.
+  if (before.sa_handler == SIG_DFL) sigaction(signal, &before, nullptr);
+}
+
 }  // namespace
 
 SignalPipe::SignalPipe(void (*on_signal)()) {
@@ -37,7 +50,7 @@ SignalPipe::SignalPipe(void (*on_signal)()) {
 
 SignalPipe::~SignalPipe() {
   if (!ok()) return;
-  Restore();
+  Finish();
   ::close(pipe_[0]);
   ::close(pipe_[1]);
 }
@@ -53,10 +66,10 @@ void SignalPipe::Wake() const {
   [[maybe_unused]] const ssize_t written = ::write(pipe_[1], &kWake, 1);
 }
 
-void SignalPipe::Restore() {
+void SignalPipe::Finish() {
   if (!is_installed_) return;
-  sigaction(SIGINT, &old_int_, nullptr);
-  sigaction(SIGTERM, &old_term_, nullptr);
+  FinishOne(SIGINT, old_int_);
+  FinishOne(SIGTERM, old_term_);
   is_installed_ = false;
 }
 

@@ -7,7 +7,9 @@
 namespace mw::tools {
 
 // From here to its end the first SIGINT or SIGTERM calls `on_signal` in the handler and wakes Wait;
-// a second one of the same kind ends the process. One at a time.
+// a second one of the same kind ends the process. A first one after its end does nothing: the
+// command's work is done and only its status is left to tell, which must not become "killed" by a
+// signal that came a moment too late. One at a time.
 class SignalPipe {
  public:
   // `on_signal` may do only what a signal handler may.
@@ -22,8 +24,8 @@ class SignalPipe {
   bool Wait() const;
   // Ends Wait.
   void Wake() const;
-  // Gives signals back their old meaning.
-  void Restore();
+  // Wakes Wait no more and calls `on_signal` no more.
+  void Finish();
 
  private:
   int pipe_[2] = {-1, -1};

@@ -18,7 +18,7 @@ StopSignals::StopSignals(const CommandContext& context)
 
 StopSignals::~StopSignals() {
   if (!watcher_.joinable()) return;
-  signals_.Restore();
+  signals_.Finish();
   stop_requested = false;  // for the next one
   signals_.Wake();
   watcher_.join();
