@@ -1,6 +1,7 @@
 // Time of what kernels for CPUs compute, at the sizes of a step of SmolLM2-135M with 4 x 512
-// tokens, with the kernel and by the compiler's own code, each as a compiled program of its own. To
-// hold them against each other in one state of the machine:
+// tokens and of the products of few rows in generation, with the kernel and by the compiler's own
+// code, each as a compiled program of its own. To hold them against each other in one state of the
+// machine:
 //   ./dev bench kernels --benchmark_repetitions=5 --benchmark_enable_random_interleaving=true
 // flops and bytes are those that the work needs, per second; what the machine can do of them is in
 // docs/performance.md.
@@ -94,6 +95,19 @@ constexpr Product kProducts[] = {
     {"head_weight", "tv,tc->vc", 49152, 512, 576},
 };
 
+// Of a token of so many rows in generation.
+Product OfRows(int64_t rows, Product p) {
+  p.m = rows;
+  return p;
+}
+constexpr int64_t kRows[] = {1, 8, 16, 32, 64};
+constexpr Product kOfRows[] = {
+    {"q", "tc,fc->tf", 0, 576, 576},
+    {"gate", "tc,fc->tf", 0, 576, 1536},
+    {"down", "tf,cf->tc", 0, 1536, 576},
+    {"head", "tc,vc->tv", 0, 576, 49152},
+};
+
 void BM_Product(benchmark::State& state, const Product& p, DType dtype, bool kernels) {
   const std::string equation = p.equation;
   const std::string lhs = equation.substr(0, 2), rhs = equation.substr(3, 2);
@@ -159,6 +173,14 @@ const bool kRegistered = [] {
       Register("product/" + type + product.name, [=](benchmark::State& state, bool kernels) {
         BM_Product(state, product, dtype, kernels);
       });
+    }
+    for (const int64_t rows : kRows) {
+      for (const Product& product : kOfRows) {
+        Register("rows/" + type + std::to_string(rows) + "/" + product.name,
+                 [=](benchmark::State& state, bool kernels) {
+                   BM_Product(state, OfRows(rows, product), dtype, kernels);
+                 });
+      }
     }
     for (const int64_t length : {512, 2048}) {
       for (const bool gradient : {false, true}) {

@@ -2,17 +2,20 @@
 
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "meshwright/base/bfloat16.h"
 
 // Compiled once for each instruction set; HWY_DYNAMIC_DISPATCH takes the best that there is.
+// Arrays of vectors need vectors of a fixed size.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "meshwright/kernels/attention_rows.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
-#include "meshwright/kernels/narrow-inl.h"
+#include "meshwright/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mw::kernels::HWY_NAMESPACE {
@@ -112,102 +115,159 @@ void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16) {
   }
 }
 
-// Numbers i, i + 1, … of a row of f32 or bf16.
-template <bool kNarrow>
-HWY_INLINE Vec LoadAt(const void* row, int64_t i) {
-  if constexpr (kNarrow) {
-    return LoadNarrow(static_cast<const uint16_t*>(row) + i);
-  } else {
-    return hn::LoadU(F32(), static_cast<const float*>(row) + i);
-  }
-}
-template <bool kNarrow>
-HWY_INLINE float ScalarAt(const void* row, int64_t i) {
-  if constexpr (kNarrow) return BFloat16ToFloat(static_cast<const uint16_t*>(row)[i]);
-  return static_cast<const float*>(row)[i];
-}
-template <bool kNarrow>
-HWY_INLINE const void* RowAt(const void* rows, int64_t element) {
-  return static_cast<const char*>(rows) + element * (kNarrow ? 2 : 4);
-}
+HWY_INLINE float Widened(float x) { return x; }
+HWY_INLINE float Widened(uint16_t x) { return BFloat16ToFloat(x); }
 
-template <bool kNarrow>
-void DotRowsOf(const float* HWY_RESTRICT q, int64_t groups, const void* HWY_RESTRICT rows,
-               int64_t num_rows, int64_t stride, int64_t width, float* HWY_RESTRICT scores,
-               int64_t score_stride) {
+// Dot products of kGroups queries and kRows rows.
+template <int kGroups, int kRows, typename T>
+HWY_INLINE void DotBlock(const float* HWY_RESTRICT q, const T* HWY_RESTRICT rows, int64_t stride,
+                         int64_t width, float* HWY_RESTRICT scores, int64_t score_stride) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  Vec sums[kGroups][4];
+  for (int g = 0; g < kGroups; ++g) {
+    for (int i = 0; i < 4; ++i) sums[g][i] = hn::Zero(d);
+  }
+  int64_t j = 0;
+  for (; j + lanes <= width; j += lanes) {
+    Vec row[kRows];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) row[i] = LoadWide(rows + i * stride + j);
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      const Vec query = hn::LoadU(d, q + g * width + j);
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) sums[g][i] = hn::MulAdd(query, row[i], sums[g][i]);
+    }
+  }
+  for (int g = 0; g < kGroups; ++g) {
+    float total[4];
+    Totals(sums[g][0], sums[g][1], sums[g][2], sums[g][3], total);
+    for (int i = 0; i < kRows; ++i) {
+      for (int64_t at = j; at < width; ++at) {
+        total[i] += q[g * width + at] * Widened(rows[i * stride + at]);
+      }
+      scores[g * score_stride + i] = total[i];
+    }
+  }
+}
+
+template <int kGroups, typename T>
+void DotGroups(const float* q, const T* rows, int64_t num_rows, int64_t stride, int64_t width,
+               float* scores, int64_t score_stride) {
+  int64_t i = 0;
+  for (; i + 4 <= num_rows; i += 4) {
+    DotBlock<kGroups, 4>(q, rows + i * stride, stride, width, scores + i, score_stride);
+  }
+  for (; i < num_rows; ++i) {
+    DotBlock<kGroups, 1>(q, rows + i * stride, stride, width, scores + i, score_stride);
+  }
+}
+
+// Up to kGroups weighted sums of rows: kVectors vectors of each, which stay in registers.
+template <int kGroups, int kVectors, typename T>
+HWY_INLINE void WeightedBlock(const float* HWY_RESTRICT weights, int64_t weight_stride,
+                              const T* HWY_RESTRICT rows, int64_t num_rows, int64_t stride,
+                              float* HWY_RESTRICT out, int64_t width) {
+  const F32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  Vec sums[kGroups][kVectors];
+  for (int g = 0; g < kGroups; ++g) {
+    for (int v = 0; v < kVectors; ++v) sums[g][v] = hn::Zero(d);
+  }
   for (int64_t i = 0; i < num_rows; ++i) {
-    const void* row = RowAt<kNarrow>(rows, i * stride);
-    for (int64_t g = 0; g < groups; ++g) {
-      const float* query = q + g * width;
-      Vec sum = hn::Zero(d), other = hn::Zero(d);
-      int64_t j = 0;
-      for (; j + 2 * lanes <= width; j += 2 * lanes) {
-        sum = hn::MulAdd(hn::LoadU(d, query + j), LoadAt<kNarrow>(row, j), sum);
-        other = hn::MulAdd(hn::LoadU(d, query + j + lanes), LoadAt<kNarrow>(row, j + lanes), other);
-      }
-      for (; j + lanes <= width; j += lanes) {
-        sum = hn::MulAdd(hn::LoadU(d, query + j), LoadAt<kNarrow>(row, j), sum);
-      }
-      float dot = hn::GetLane(hn::SumOfLanes(d, hn::Add(sum, other)));
-      for (; j < width; ++j) dot += query[j] * ScalarAt<kNarrow>(row, j);
-      scores[g * score_stride + i] = dot;
+    Vec row[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) row[v] = LoadWide(rows + i * stride + v * lanes);
+#pragma GCC unroll 4
+    for (int g = 0; g < kGroups; ++g) {
+      const Vec weight = hn::Set(d, weights[g * weight_stride + i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[g][v] = hn::MulAdd(weight, row[v], sums[g][v]);
     }
+  }
+  for (int g = 0; g < kGroups; ++g) {
+    for (int v = 0; v < kVectors; ++v) hn::StoreU(sums[g][v], d, out + g * width + v * lanes);
   }
 }
 
-template <bool kNarrow>
-void WeightedRowsOf(const float* HWY_RESTRICT weights, int64_t weight_stride, int64_t groups,
-                    const void* HWY_RESTRICT rows, int64_t num_rows, int64_t stride, int64_t width,
-                    float* HWY_RESTRICT out) {
-  const F32 d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t g = 0; g < groups; ++g) {
-    const float* weight = weights + g * weight_stride;
-    int64_t j = 0;
-    // Four vectors of the result stay in registers.
-    for (; j + 4 * lanes <= width; j += 4 * lanes) {
-      Vec a = hn::Zero(d), b = a, c = a, e = a;
-      for (int64_t i = 0; i < num_rows; ++i) {
-        const Vec w = hn::Set(d, weight[i]);
-        const void* row = RowAt<kNarrow>(rows, i * stride + j);
-        a = hn::MulAdd(w, LoadAt<kNarrow>(row, 0), a);
-        b = hn::MulAdd(w, LoadAt<kNarrow>(row, lanes), b);
-        c = hn::MulAdd(w, LoadAt<kNarrow>(row, 2 * lanes), c);
-        e = hn::MulAdd(w, LoadAt<kNarrow>(row, 3 * lanes), e);
-      }
-      hn::StoreU(a, d, out + g * width + j);
-      hn::StoreU(b, d, out + g * width + j + lanes);
-      hn::StoreU(c, d, out + g * width + j + 2 * lanes);
-      hn::StoreU(e, d, out + g * width + j + 3 * lanes);
-    }
-    for (; j + lanes <= width; j += lanes) {
-      Vec a = hn::Zero(d);
-      for (int64_t i = 0; i < num_rows; ++i) {
-        a = hn::MulAdd(hn::Set(d, weight[i]), LoadAt<kNarrow>(rows, i * stride + j), a);
-      }
-      hn::StoreU(a, d, out + g * width + j);
-    }
-    for (; j < width; ++j) {
+template <int kGroups, typename T>
+void WeightedGroups(const float* weights, int64_t weight_stride, const T* rows, int64_t num_rows,
+                    int64_t stride, int64_t width, float* out) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(F32()));
+  int64_t j = 0;
+  for (; j + 4 * lanes <= width; j += 4 * lanes) {
+    WeightedBlock<kGroups, 4>(weights, weight_stride, rows + j, num_rows, stride, out + j, width);
+  }
+  for (; j + lanes <= width; j += lanes) {
+    WeightedBlock<kGroups, 1>(weights, weight_stride, rows + j, num_rows, stride, out + j, width);
+  }
+  for (; j < width; ++j) {
+    for (int g = 0; g < kGroups; ++g) {
       float sum = 0;
-      for (int64_t i = 0; i < num_rows; ++i)
-        sum += weight[i] * ScalarAt<kNarrow>(rows, i * stride + j);
+      for (int64_t i = 0; i < num_rows; ++i) {
+        sum += weights[g * weight_stride + i] * Widened(rows[i * stride + j]);
+      }
       out[g * width + j] = sum;
     }
   }
 }
 
+// Calls f with the constant of how many groups are computed together, and their first one.
+template <typename F>
+HWY_INLINE void ForGroups(int64_t groups, const F& f) {
+  int64_t g = 0;
+  for (; groups - g > 4; g += 4) f(std::integral_constant<int, 4>(), g);
+  switch (groups - g) {
+    case 4:
+      return f(std::integral_constant<int, 4>(), g);
+    case 3:
+      return f(std::integral_constant<int, 3>(), g);
+    case 2:
+      return f(std::integral_constant<int, 2>(), g);
+    default:
+      return f(std::integral_constant<int, 1>(), g);
+  }
+}
+
+template <typename T>
+void DotRowsOf(const float* q, int64_t groups, const T* rows, int64_t num_rows, int64_t stride,
+               int64_t width, float* scores, int64_t score_stride) {
+  ForGroups(groups, [&](auto together, int64_t g) {
+    DotGroups<together()>(q + g * width, rows, num_rows, stride, width, scores + g * score_stride,
+                          score_stride);
+  });
+}
+
+template <typename T>
+void WeightedRowsOf(const float* weights, int64_t weight_stride, int64_t groups, const T* rows,
+                    int64_t num_rows, int64_t stride, int64_t width, float* out) {
+  ForGroups(groups, [&](auto together, int64_t g) {
+    WeightedGroups<together()>(weights + g * weight_stride, weight_stride, rows, num_rows, stride,
+                               width, out + g * width);
+  });
+}
+
 void DotRows(const float* q, int64_t groups, const void* rows, bool bf16, int64_t num_rows,
              int64_t stride, int64_t width, float* scores, int64_t score_stride) {
-  (bf16 ? DotRowsOf<true> : DotRowsOf<false>)(q, groups, rows, num_rows, stride, width, scores,
-                                              score_stride);
+  if (bf16) {
+    DotRowsOf(q, groups, static_cast<const uint16_t*>(rows), num_rows, stride, width, scores,
+              score_stride);
+  } else {
+    DotRowsOf(q, groups, static_cast<const float*>(rows), num_rows, stride, width, scores,
+              score_stride);
+  }
 }
 
 void WeightedRows(const float* weights, int64_t weight_stride, int64_t groups, const void* rows,
                   bool bf16, int64_t num_rows, int64_t stride, int64_t width, float* out) {
-  (bf16 ? WeightedRowsOf<true> : WeightedRowsOf<false>)(weights, weight_stride, groups, rows,
-                                                        num_rows, stride, width, out);
+  if (bf16) {
+    WeightedRowsOf(weights, weight_stride, groups, static_cast<const uint16_t*>(rows), num_rows,
+                   stride, width, out);
+  } else {
+    WeightedRowsOf(weights, weight_stride, groups, static_cast<const float*>(rows), num_rows,
+                   stride, width, out);
+  }
 }
 
 void AddTo(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, int64_t n) {

@@ -1,8 +1,10 @@
 #include "meshwright/kernels/few_rows.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "meshwright/base/bfloat16.h"
+#include "meshwright/kernels/scratch.h"
 
 // Compiled once for each instruction set; HWY_DYNAMIC_DISPATCH takes the best that there is.
 // Arrays of vectors need vectors of a fixed size.
@@ -12,56 +14,35 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.
 #include "hwy/highway.h"
+#include "meshwright/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mw::kernels::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-using F32 = hn::ScalableTag<float>;
-using Vec = hn::Vec<F32>;
-
-HWY_INLINE Vec LoadAt(const float* p) { return hn::LoadU(F32(), p); }
-HWY_INLINE Vec LoadAt(const uint16_t* p) {
-  const hn::Rebind<uint16_t, F32> narrow;
-  const hn::RebindToUnsigned<F32> wide;
-  return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(wide, hn::LoadU(narrow, p))));
-}
 HWY_INLINE float Widened(float x) { return x; }
 HWY_INLINE float Widened(uint16_t x) { return BFloat16ToFloat(x); }
 HWY_INLINE void Put(float sum, float* out) { *out = sum; }
 HWY_INLINE void Put(float sum, uint16_t* out) { *out = FloatToBFloat16(sum); }
 
-// The sums of the lanes of four vectors.
-HWY_INLINE void Totals(Vec a, Vec b, Vec c, Vec e, float* HWY_RESTRICT total) {
-#if HWY_TARGET == HWY_SCALAR
-  total[0] = hn::GetLane(a);
-  total[1] = hn::GetLane(b);
-  total[2] = hn::GetLane(c);
-  total[3] = hn::GetLane(e);
-#else
+// Rows of lhs as Block reads them: the vectors of number `l` of all rows together, as floats. What
+// is left of k beyond whole vectors is not among it.
+template <int kRows, typename T>
+void Pack(const T* HWY_RESTRICT lhs, int64_t lhs_m, int64_t k, float* HWY_RESTRICT packed) {
   const F32 d;
-  const hn::Repartition<double, F32> pairs;
-  const auto halved = [&](Vec x, Vec y) {
-    return hn::BitCast(pairs, hn::Add(hn::InterleaveLower(d, x, y), hn::InterleaveUpper(d, x, y)));
-  };
-  // In every block of four lanes the sums of a, b, c and e in that block.
-  const auto ab = halved(a, b), ce = halved(c, e);
-  const Vec blocks = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, ab, ce)),
-                             hn::BitCast(d, hn::InterleaveUpper(pairs, ab, ce)));
-  HWY_ALIGN float lanes[HWY_MAX_BYTES / sizeof(float)];
-  hn::Store(blocks, d, lanes);
-  const hn::FixedTag<float, 4> four;
-  auto sum = hn::Load(four, lanes);
-  for (size_t at = 4; at < hn::Lanes(d); at += 4) sum = hn::Add(sum, hn::Load(four, lanes + at));
-  hn::StoreU(sum, four, total);
-#endif
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t l = 0; l + lanes <= k; l += lanes) {
+    for (int i = 0; i < kRows; ++i, packed += lanes) {
+      hn::StoreU(LoadWide(lhs + i * lhs_m + l), d, packed);
+    }
+  }
 }
 
 // kRows rows of lhs times kColumns rows of rhs, both of k numbers; out[i * out_m + j]. The sums
 // are in registers: loops over them have to be unrolled.
 template <int kRows, int kColumns, typename T, typename Out>
-HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const T* HWY_RESTRICT rhs,
-                      int64_t rhs_n, int64_t k, Out* HWY_RESTRICT out, int64_t out_m) {
+HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const float* HWY_RESTRICT packed,
+                      const T* HWY_RESTRICT rhs, int64_t rhs_n, int64_t k, Out* HWY_RESTRICT out,
+                      int64_t out_m) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Vec sums[kRows][kColumns];
@@ -71,17 +52,17 @@ HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const T* HWY_RES
     for (int j = 0; j < kColumns; ++j) sums[i][j] = hn::Zero(d);
   }
   int64_t l = 0;
-  for (; l + lanes <= k; l += lanes) {
+  for (; l + lanes <= k; l += lanes, packed += kRows * lanes) {
     Vec of_rhs[kColumns];
 #pragma GCC unroll 8
     for (int j = 0; j < kColumns; ++j) {
-      of_rhs[j] = LoadAt(rhs + j * rhs_n + l);
+      of_rhs[j] = LoadWide(rhs + j * rhs_n + l);
       // The rows of the next block: sums of this one are done when they are needed.
       __builtin_prefetch(rhs + (j + kColumns) * rhs_n + l);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const Vec of_lhs = LoadAt(lhs + i * lhs_m + l);
+      const Vec of_lhs = InRegister(hn::LoadU(d, packed + i * lanes));
 #pragma GCC unroll 8
       for (int j = 0; j < kColumns; ++j) sums[i][j] = hn::MulAdd(of_lhs, of_rhs[j], sums[i][j]);
     }
@@ -114,58 +95,68 @@ HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const T* HWY_RES
 }
 
 template <int kRows, typename T, typename Out>
-void Columns(const GemmShape& s, const T* lhs, const T* rhs, Out* out) {
+void Columns(const GemmShape& s, const T* lhs, const float* packed, const T* rhs, Out* out) {
   constexpr int kColumns = kRows > 4 ? 3 : 4;
   int64_t j = 0;
   for (; j + kColumns <= s.n; j += kColumns) {
-    Block<kRows, kColumns>(lhs, s.lhs_m, rhs + j * s.rhs_n, s.rhs_n, s.k, out + j, s.out_m);
+    Block<kRows, kColumns>(lhs, s.lhs_m, packed, rhs + j * s.rhs_n, s.rhs_n, s.k, out + j, s.out_m);
   }
   for (; j < s.n; ++j) {
-    Block<kRows, 1>(lhs, s.lhs_m, rhs + j * s.rhs_n, s.rhs_n, s.k, out + j, s.out_m);
+    Block<kRows, 1>(lhs, s.lhs_m, packed, rhs + j * s.rhs_n, s.rhs_n, s.k, out + j, s.out_m);
   }
+}
+
+// Calls f with the constant of how many rows are computed together, and their first one.
+template <typename F>
+void ForGroupsOfRows(int64_t m, const F& f) {
+  int64_t row = 0;
+  for (; m - row >= 8; row += 8) f(std::integral_constant<int, 8>(), row);
+  if (m - row >= 4) f(std::integral_constant<int, 4>(), row), row += 4;
+  if (m - row >= 2) f(std::integral_constant<int, 2>(), row), row += 2;
+  if (m - row >= 1) f(std::integral_constant<int, 1>(), row);
 }
 
 template <typename T, typename Out>
-void Compute(const GemmShape& s, const T* lhs, const T* rhs, Out* out) {
+void Compute(const GemmShape& s, const T* lhs, const float* packed, const T* rhs, Out* out) {
   // Columns that a core's cache holds, so that rows beyond the first eight find them there.
-  const int64_t panel = s.m <= 8 ? s.n : std::max<int64_t>(12, (1 << 16) / s.k / 12 * 12);
+  const int64_t panel =
+      s.m <= 8 ? s.n : std::max<int64_t>(1, (1 << 16) / s.k / kFewRowsColumns) * kFewRowsColumns;
   for (int64_t n = 0; n < s.n; n += panel) {
     GemmShape part = s;
     part.n = std::min(panel, s.n - n);
-    for (int64_t m = 0; m < s.m;) {
-      const T* rows = lhs + m * s.lhs_m;
-      const T* columns = rhs + n * s.rhs_n;
-      Out* to = out + m * s.out_m + n;
-      const int64_t left = s.m - m;
-      if (left >= 8) {
-        Columns<8>(part, rows, columns, to);
-        m += 8;
-      } else if (left >= 4) {
-        Columns<4>(part, rows, columns, to);
-        m += 4;
-      } else if (left >= 2) {
-        Columns<2>(part, rows, columns, to);
-        m += 2;
-      } else {
-        Columns<1>(part, rows, columns, to);
-        m += 1;
-      }
-    }
+    ForGroupsOfRows(s.m, [&](auto rows, int64_t row) {
+      Columns<rows()>(part, lhs + row * s.lhs_m, packed + row * s.k, rhs + n * s.rhs_n,
+                      out + row * s.out_m + n);
+    });
   }
 }
 
-void ComputeAny(const GemmShape& s, const void* lhs, const void* rhs, void* out) {
+void ComputeAny(const GemmShape& s, const void* lhs, const float* packed, const void* rhs,
+                void* out) {
   if (s.in == DType::kF32) {
-    Compute(s, static_cast<const float*>(lhs), static_cast<const float*>(rhs),
+    Compute(s, static_cast<const float*>(lhs), packed, static_cast<const float*>(rhs),
             static_cast<float*>(out));
     return;
   }
   const auto* a = static_cast<const uint16_t*>(lhs);
   const auto* b = static_cast<const uint16_t*>(rhs);
   if (s.out == DType::kF32) {
-    Compute(s, a, b, static_cast<float*>(out));
+    Compute(s, a, packed, b, static_cast<float*>(out));
   } else {
-    Compute(s, a, b, static_cast<uint16_t*>(out));
+    Compute(s, a, packed, b, static_cast<uint16_t*>(out));
+  }
+}
+
+void PackAny(const GemmShape& s, const void* lhs, float* packed) {
+  const auto pack = [&](const auto* from) {
+    ForGroupsOfRows(s.m, [&](auto rows, int64_t row) {
+      Pack<rows()>(from + row * s.lhs_m, s.lhs_m, s.k, packed + row * s.k);
+    });
+  };
+  if (s.in == DType::kF32) {
+    pack(static_cast<const float*>(lhs));
+  } else {
+    pack(static_cast<const uint16_t*>(lhs));
   }
 }
 
@@ -176,13 +167,26 @@ HWY_AFTER_NAMESPACE();
 namespace mw::kernels {
 
 HWY_EXPORT(ComputeAny);
+HWY_EXPORT(PackAny);
 
 bool IsOfFewRows(const GemmShape& s) {
-  return s.m <= kFewRows && s.lhs_k == 1 && s.rhs_k == 1 && !s.accumulate;
+  return s.m <= (s.in == DType::kBF16 ? kFewRowsOfBFloat16 : kFewRows) && s.lhs_k == 1 &&
+         s.rhs_k == 1 && !s.accumulate;
 }
 
-void FewRows(const GemmShape& shape, const void* lhs, const void* rhs, void* out) {
-  HWY_DYNAMIC_DISPATCH(ComputeAny)(shape, lhs, rhs, out);
+PackedRows::PackedRows(const GemmShape& shape, const void* lhs) : lhs_(lhs) {
+  if (shape.m == 1 && shape.in == DType::kF32) {
+    packed_ = static_cast<const float*>(lhs);
+    return;
+  }
+  thread_local Aligned<float> scratch;
+  float* const packed = scratch.Get(shape.m * shape.k);
+  HWY_DYNAMIC_DISPATCH(PackAny)(shape, lhs, packed);
+  packed_ = packed;
+}
+
+void FewRows(const GemmShape& shape, const PackedRows& lhs, const void* rhs, void* out) {
+  HWY_DYNAMIC_DISPATCH(ComputeAny)(shape, lhs.lhs(), lhs.packed(), rhs, out);
 }
 
 }  // namespace mw::kernels

@@ -8,15 +8,36 @@
 
 namespace mw::kernels {
 
-// Up to so many rows it is memory that decides, and oneDNN takes longer than reading the matrix
-// does (docs/kernels.md has the figures).
-inline constexpr int64_t kFewRows = 16;
+// Up to so many rows oneDNN takes longer (docs/kernels.md has the figures): it brings the matrix
+// into another order first. Of bf16 it is fewer, for which it has instructions that Highway lacks.
+inline constexpr int64_t kFewRows = 64;
+inline constexpr int64_t kFewRowsOfBFloat16 = 16;
 
 // Whether FewRows takes the product: both operands have their rows of k numbers dense.
 bool IsOfFewRows(const GemmShape& shape);
 
-// What Gemm computes, on the calling thread. REQUIRES: IsOfFewRows(shape).
-void FewRows(const GemmShape& shape, const void* lhs, const void* rhs, void* out);
+// Results are computed so many columns together: parts of a product that begin at multiples of
+// them have its bits.
+inline constexpr int64_t kFewRowsColumns = 12;
+
+// The rows of lhs in the order in which FewRows reads them, as float32. One of a thread at a time,
+// whose memory is the thread's; threads may share it.
+class PackedRows {
+ public:
+  // REQUIRES: IsOfFewRows(shape). `lhs` must outlive it.
+  PackedRows(const GemmShape& shape, const void* lhs);
+
+  const void* lhs() const { return lhs_; }
+  const float* packed() const { return packed_; }
+
+ private:
+  const void* lhs_;
+  const float* packed_;
+};
+
+// What Gemm computes, on the calling thread. REQUIRES: `lhs` are all rows of a product of few rows,
+// of which `shape` has all or some columns.
+void FewRows(const GemmShape& shape, const PackedRows& lhs, const void* rhs, void* out);
 
 }  // namespace mw::kernels
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "meshwright/kernels/few_rows.h"
 #include "meshwright/kernels/gemm.h"
@@ -80,6 +81,22 @@ Tiles TilesOf(const GemmShape& s) {
   return best;
 }
 
+// The same where rows are few: parts of the columns, small enough that threads end at about the
+// same time, and several products together only where they are tiny.
+Tiles TilesOfFewRows(const GemmShape& s) {
+  constexpr double kTask = 12;  // microseconds
+  constexpr int64_t kMost = 64;
+  const double whole = std::max(ArithmeticTime(s), ReadTime(s, s.k * s.n, true));
+  const int64_t wanted = std::clamp(static_cast<int64_t>(whole / kTask), int64_t{1},
+                                    std::min(kMost, CeilDiv(s.n, kFewRowsColumns)));
+  Tiles tiles{.m = s.m, .n = s.n, .rows = 1};
+  if (wanted > 1) tiles.n = CeilDiv(CeilDiv(s.n, wanted), kFewRowsColumns) * kFewRowsColumns;
+  tiles.columns = CeilDiv(s.n, tiles.n);
+  if (wanted <= 1)
+    tiles.matrices_together = std::max<int64_t>(1, static_cast<int64_t>(kTask / whole));
+  return tiles;
+}
+
 // Whether every element that strides reach lies within `count`.
 bool Within(const std::vector<std::pair<int64_t, int64_t>>& sizes_and_strides, size_t count) {
   int64_t last = 0;
@@ -129,12 +146,14 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
 
   const int64_t matrices =
       std::accumulate(batch.begin(), batch.end(), int64_t{1}, std::multiplies<>());
-  const Tiles tiles = TilesOf(shape);
+  const bool few_rows = IsOfFewRows(shape);
+  const Tiles tiles = few_rows ? TilesOfFewRows(shape) : TilesOf(shape);
   const int64_t in_bytes = bf16 ? 2 : 4, out_bytes = shape.out == DType::kBF16 ? 2 : 4;
   const auto* lhs_data = static_cast<const char*>(lhs.untyped_data());
   const auto* rhs_data = static_cast<const char*>(rhs.untyped_data());
   auto* out_data = static_cast<char*>(out->untyped_data());
-  const bool few_rows = IsOfFewRows(shape);
+  std::optional<PackedRows> shared;
+  if (few_rows && matrices == 1) shared.emplace(shape, lhs_data);
   const auto compute = [&](int64_t matrix, int64_t row, int64_t column) {
     int64_t lhs_at = row * shape.lhs_m, rhs_at = column * shape.rhs_n,
             out_at = row * shape.out_m + column;
@@ -147,8 +166,14 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
     GemmShape tile = shape;
     tile.m = std::min(tiles.m, shape.m - row);
     tile.n = std::min(tiles.n, shape.n - column);
-    (few_rows ? FewRows : Gemm)(tile, lhs_data + lhs_at * in_bytes, rhs_data + rhs_at * in_bytes,
-                                out_data + out_at * out_bytes);
+    const char* const rows = lhs_data + lhs_at * in_bytes;
+    const char* const columns = rhs_data + rhs_at * in_bytes;
+    char* const to = out_data + out_at * out_bytes;
+    if (few_rows) {
+      FewRows(tile, shared ? *shared : PackedRows(tile, rows), columns, to);
+    } else {
+      Gemm(tile, rows, columns, to);
+    }
   };
   const int64_t in_matrix = tiles.rows * tiles.columns;
   const int64_t together = in_matrix > 1 ? 1 : tiles.matrices_together;

@@ -53,7 +53,10 @@ class RowsTest : public testing::Test {
   void CheckProducts(bool few_rows, decltype(Gemm)* gemm = Gemm) {
     for (int round = 0; round < 60; ++round) {
       GemmShape s;
-      s.m = Size(1, few_rows ? kFewRows : 40), s.n = Size(1, 70), s.k = Size(1, 150);
+      s.m = Size(1, !few_rows        ? 40
+                    : sizeof(T) == 2 ? kFewRowsOfBFloat16
+                                     : kFewRows),
+      s.n = Size(1, 70), s.k = Size(1, 150);
       const bool lhs_transposed = !few_rows && Size(0, 1) == 1;
       const bool rhs_transposed = few_rows || Size(0, 1) == 1;
       s.lhs_m = lhs_transposed ? 1 : s.k, s.lhs_k = lhs_transposed ? s.m : 1;
@@ -64,7 +67,11 @@ class RowsTest : public testing::Test {
       const std::vector<T> lhs = Numbers<T>(s.m * s.k), rhs = Numbers<T>(s.k * s.n);
       std::vector<Out> out(static_cast<size_t>(s.m * s.n));
       ASSERT_TRUE(!few_rows || IsOfFewRows(s));
-      (few_rows ? FewRows : gemm)(s, lhs.data(), rhs.data(), out.data());
+      if (few_rows) {
+        FewRows(s, PackedRows(s, lhs.data()), rhs.data(), out.data());
+      } else {
+        gemm(s, lhs.data(), rhs.data(), out.data());
+      }
       for (int64_t i = 0; i < s.m; ++i) {
         for (int64_t j = 0; j < s.n; ++j) {
           double sum = 0;

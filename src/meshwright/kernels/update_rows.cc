@@ -11,7 +11,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.
 #include "hwy/highway.h"
-#include "meshwright/kernels/narrow-inl.h"
+#include "meshwright/kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mw::kernels::HWY_NAMESPACE {
@@ -110,7 +110,7 @@ class AdamWOf {
     const Vec m = hn::Add(hn::Mul(hn::LoadU(d, at.m), b1_), hn::Mul(g, rest1_));
     const Vec v = hn::Add(hn::Mul(hn::LoadU(d, at.v), b2_), hn::Mul(hn::Mul(g, g), rest2_));
     const Vec root = hn::Add(hn::Sqrt(hn::Div(v, v_correction_)), eps_);
-    const Vec p = kNarrow ? LoadNarrow(static_cast<const uint16_t*>(at.param))
+    const Vec p = kNarrow ? LoadWide(static_cast<const uint16_t*>(at.param))
                           : hn::LoadU(d, static_cast<const float*>(at.param));
     Vec step = hn::Div(hn::Div(m, m_correction_), root);
     if (decays_) step = hn::Add(step, hn::Mul(p, decay_));

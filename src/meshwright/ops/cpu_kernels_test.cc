@@ -98,6 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         // As in generation: few rows, and matrices of many columns.
         Product{"bd,fd->bf", {8, 576}, {1537, 576}}, Product{"bd,fd->bf", {1, 577}, {1003, 577}},
         Product{"bd,fd->bf", {3, 300}, {1001, 300}}, Product{"bd,fd->bf", {7, 205}, {902, 205}},
+        Product{"bd,fd->bf", {1, 576}, {192, 576}}, Product{"bd,fd->bf", {64, 200}, {403, 200}},
+        Product{"bd,fd->bf", {47, 576}, {1001, 576}}, Product{"bd,fd->bf", {33, 90}, {901, 90}},
         Product{"bd,fd->bf", {16, 130}, {801, 130}}, Product{"bd,fd->bf", {13, 131}, {802, 131}},
         Product{"bd,fd->bf", {8, 576}, {1537, 576}, kNarrow, DType::kF32},
         Product{"bd,fd->bf", {5, 301}, {1001, 301}, kNarrow, kNarrow},
@@ -126,6 +128,8 @@ TEST(MatmulKernelTest, LeavesToTheCompilerWhatItCannotOrNeedNot) {
   EXPECT_THAT(lowered("mde,end->mn", DType::kF32, {128, 64, 8}, {8, 128, 64}),
               Not(HasSubstr("meshwright")));
   EXPECT_THAT(lowered("md,dn->mn", DType::kF32, {0, 128}, {128, 128}),
+              Not(HasSubstr("meshwright")));
+  EXPECT_THAT(lowered("md,nd->mn", DType::kF32, {0, 512}, {512, 512}),
               Not(HasSubstr("meshwright")));
 }
 

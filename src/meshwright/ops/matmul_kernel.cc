@@ -9,8 +9,10 @@
 namespace mw::ops {
 namespace {
 
-// Products of fewer multiplications are left to XLA.
+// Products of fewer multiplications are left to XLA, unless it is reading the matrix that takes
+// time.
 constexpr int64_t kSmallest = int64_t{1} << 18;
+constexpr int64_t kLargeMatrix = int64_t{1} << 16;
 
 // A dim of the product: how many, and how far apart in lhs, rhs and result (0: not there).
 struct Loop {
@@ -102,7 +104,8 @@ std::optional<std::string> CallMatmulKernel(LowerContext& ctx, const DotDims& di
   batch = Joined(batch);
   int64_t multiplications = row.size * column.size * depth.size;
   for (const Loop& loop : batch) multiplications *= loop.size;
-  if (multiplications < kSmallest || column.out != 1) return std::nullopt;
+  const bool is_small = multiplications < kSmallest && depth.size * column.size < kLargeMatrix;
+  if (multiplications == 0 || is_small || column.out != 1) return std::nullopt;
 
   // What a matrix of one row or column has for a stride does not matter; oneDNN wants it dense.
   const auto strides = [](int64_t outer_size, int64_t outer, int64_t inner_size, int64_t inner) {
