@@ -18,6 +18,7 @@
 #include "meshwright/ops/attention.h"
 #include "meshwright/ops/attention_grad.h"
 #include "meshwright/ops/dot_general.h"
+#include "meshwright/ops/quantized_dot.h"
 #include "meshwright/runtime/client.h"
 #include "meshwright/train/device_session.h"
 
@@ -36,7 +37,7 @@ const runtime::Client& Cpu(ops::Target* target) {
 }
 
 HostTensor Random(const TensorType& type) {
-  if (type.dtype == DType::kS32) return HostTensor::Zeros(DType::kS32, type.dims);
+  if (!IsFloat(type.dtype)) return HostTensor::Zeros(type.dtype, type.dims);
   std::minstd_rand random(7);
   std::uniform_real_distribution<float> uniform(-1, 1);
   HostTensor tensor = HostTensor::Zeros(DType::kF32, type.dims);
@@ -125,6 +126,19 @@ void BM_Product(benchmark::State& state, const Product& p, DType dtype, bool ker
   });
 }
 
+// A product of few rows with a matrix [n, k] of int8.
+void BM_Quantized(benchmark::State& state, const Product& p, bool kernels) {
+  const auto m = static_cast<double>(p.m), n = static_cast<double>(p.n),
+             k = static_cast<double>(p.k);
+  Time(state, kernels, 2 * m * n * k, 1.125 * n * k + 4 * (m * k + m * n), [&](Graph& graph) {
+    const Value x = graph.AddParameter(TensorType(DType::kF32, {p.m, p.k}), "x");
+    const Value w = graph.AddParameter(TensorType(DType::kS8, {p.n, p.k}), "w");
+    const Value scales =
+        graph.AddParameter(TensorType(DType::kF32, {p.n, p.k / ops::kQuantizationBlock}), "scales");
+    graph.SetOutputs({ops::QuantizedDot(x, {w, scales}, DType::kF32)});
+  });
+}
+
 // Rows of `length` tokens, 2048 in all; 9 query heads of 64 to 3 of keys.
 void BM_Attention(benchmark::State& state, int64_t length, DType dtype, bool gradient,
                   bool kernels) {
@@ -167,6 +181,14 @@ void Register(const std::string& name, const std::function<void(benchmark::State
 }
 
 const bool kRegistered = [] {
+  for (const int64_t rows : kRows) {
+    for (const Product& product : kOfRows) {
+      Register("rows/int8/" + std::to_string(rows) + "/" + product.name,
+               [=](benchmark::State& state, bool kernels) {
+                 BM_Quantized(state, OfRows(rows, product), kernels);
+               });
+    }
+  }
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const std::string type = dtype == DType::kF32 ? "f32/" : "bf16/";
     for (const Product& product : kProducts) {

@@ -1,7 +1,7 @@
 // Decoding with a model given by MW_BENCH_MODEL: time of a step for batches of 1 and 8 rows and
 // 1, 4 and 16 steps a call, with the compiler's account of the decode program's memory; and whole
 // generations of 1, 8 and 32 rows, also on two virtual devices. MW_BENCH_NO_KERNELS=1 leaves all to
-// the compiler.
+// the compiler; MW_BENCH_INT8=1 has weights of int8.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
@@ -29,6 +29,7 @@ SamplerOptions Options() {
   SamplerOptions options;
   options.model.scan_layers = false;
   options.model.kernels = std::getenv("MW_BENCH_NO_KERNELS") == nullptr;
+  options.model.int8_weights = std::getenv("MW_BENCH_INT8") != nullptr;
   return options;
 }
 
@@ -43,8 +44,9 @@ const Loaded* Load(int num_devices = 1) {
     const std::string device = "cpu:" + std::to_string(num_devices);
     result->client = *runtime::Client::Create(*runtime::ParseDeviceSpec(device));
     result->model = std::make_unique<OpenedModel>(*OpenModel(path));
-    auto tensors =
-        *LoadParams(*result->model, result->model->model->Params(Options().model), DType::kF32);
+    models::ModelOptions floats = Options().model;
+    floats.int8_weights = false;
+    auto tensors = *LoadParams(*result->model, result->model->model->Params(floats), DType::kF32);
     result->params = *UploadParams(*result->client, std::move(tensors), num_devices);
   }
   return result.get();

@@ -222,6 +222,12 @@ def apply(node, args):
         return [x.astype(np.float32) for x in attention_grad(node, *args)]
     if op == "cached_attention":
         return cached_attention(node, *(np.asarray(a) for a in args))
+    if op == "quantized_dot":
+        x, data, scales = args
+        blocks = data.astype(jnp.float32).reshape(*scales.shape, -1)
+        w = (blocks * scales[..., None]).reshape(data.shape).astype(x.dtype)
+        return lax.dot_general(x, w, (((x.ndim - 1,), (1,)), ((), ())), precision="highest",
+                               preferred_element_type=DTYPES[attrs["out_dtype"]])
     if op == "broadcast_in_dim":
         shape = [1] * len(attrs["dims"])
         for size, dim in zip(args[0].shape, attrs["broadcast_dimensions"]):

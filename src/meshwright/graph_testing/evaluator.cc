@@ -19,6 +19,7 @@
 #include "meshwright/ops/attention.h"
 #include "meshwright/ops/cached_attention.h"
 #include "meshwright/ops/collective.h"
+#include "meshwright/ops/quantized_dot.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/ops/sum_of_squares.h"
 
@@ -69,6 +70,7 @@ Plain PlainOf(std::string_view op) {
   if (op == "attention") return ops::PlainAttention;
   if (op == "attention_grad") return ops::PlainAttentionGrad;
   if (op == "cached_attention") return ops::PlainCachedAttention;
+  if (op == "quantized_dot") return ops::PlainQuantizedDot;
   return op == "sum_of_squares" ? ops::PlainSumOfSquares : nullptr;
 }
 

@@ -12,6 +12,7 @@
 #include "meshwright/ops/name.h"
 #include "meshwright/ops/optimization_barrier.h"
 #include "meshwright/ops/pad.h"
+#include "meshwright/ops/quantized_dot.h"
 #include "meshwright/ops/reshape.h"
 #include "meshwright/ops/reverse.h"
 #include "meshwright/ops/slice.h"
@@ -186,6 +187,27 @@ void AddJoinAndOrder(std::vector<OpCase>* cases) {
     return std::vector{ops::Einsum("bctd,tcbf->df", in[0], in[1])};
   };
   cases->push_back(dot);
+
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    OpCase quantized;
+    quantized.op = "quantized_dot";
+    quantized.name = DTypeName(dtype);
+    quantized.inputs = {TensorType(dtype, {2, 3, 64}), TensorType(DType::kS8, {5, 64}),
+                        TensorType(DType::kF32, {5, 2})};
+    quantized.low = -9;
+    quantized.high = 9;
+    quantized.build = [dtype](Graph&, const std::vector<Value>& in) {
+      return std::vector{ops::QuantizedDot(in[0], {in[1], in[2]}, dtype, "highest")};
+    };
+    quantized.check_gradient = false;
+    quantized.rejected = [](Graph& g) {
+      ops::QuantizedDot(Input(g, {4, 48}),
+                        {g.AddParameter(TensorType(DType::kS8, {5, 48}), "data"),
+                         g.AddParameter(TensorType(DType::kF32, {5, 1}), "scales")},
+                        DType::kF32);
+    };
+    cases->push_back(quantized);
+  }
 }
 
 void AddCreation(std::vector<OpCase>* cases) {

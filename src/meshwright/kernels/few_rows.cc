@@ -37,12 +37,77 @@ void Pack(const T* HWY_RESTRICT lhs, int64_t lhs_m, int64_t k, float* HWY_RESTRI
   }
 }
 
+// Rows of rhs, of float32 or bf16.
+template <typename T>
+struct FloatRows {
+  static constexpr bool kHasScales = false;
+  const T* HWY_RESTRICT data;
+  int64_t stride;
+
+  FloatRows From(int64_t row) const { return {data + row * stride, stride}; }
+  HWY_INLINE Vec Load(int64_t row, int64_t l) const { return LoadWide(data + row * stride + l); }
+  HWY_INLINE float At(int64_t row, int64_t l) const { return Widened(data[row * stride + l]); }
+  HWY_INLINE void Prefetch(int64_t row, int64_t l) const {
+    __builtin_prefetch(data + row * stride + l);
+  }
+};
+
+// Rows of rhs, of int8 in blocks with scales; whole vectors lie within a block.
+struct QuantizedRows {
+  static constexpr bool kHasScales = true;
+  const int8_t* HWY_RESTRICT data;
+  const float* HWY_RESTRICT scales;
+  int64_t stride;  // of data
+
+  QuantizedRows From(int64_t row) const {
+    return {data + row * stride, scales + row * stride / kQuantizedBlock, stride};
+  }
+  HWY_INLINE Vec Scale(int64_t row, int64_t l) const {
+    return hn::Set(F32(), scales[(row * stride + l) / kQuantizedBlock]);
+  }
+  // Not yet scaled.
+  HWY_INLINE Vec Steps(int64_t row, int64_t l) const {
+    const hn::Rebind<int8_t, F32> narrow;
+    const hn::RebindToSigned<F32> wide;
+    return hn::ConvertTo(F32(), hn::PromoteTo(wide, hn::LoadU(narrow, data + row * stride + l)));
+  }
+  HWY_INLINE Vec Load(int64_t row, int64_t l) const {
+    return hn::Mul(Steps(row, l), Scale(row, l));
+  }
+  HWY_INLINE float At(int64_t row, int64_t l) const {
+    const int64_t at = row * stride + l;
+    return static_cast<float>(data[at]) * scales[at / kQuantizedBlock];
+  }
+  HWY_INLINE void Prefetch(int64_t row, int64_t l) const {
+    __builtin_prefetch(data + row * stride + l);
+  }
+};
+
+// Adds the products of one row of lhs and kColumns rows of rhs, block by block: a block's sum is
+// scaled, not its numbers.
+template <int kColumns>
+HWY_INLINE void AddBlocks(const float* HWY_RESTRICT row, const QuantizedRows& rhs, int64_t k,
+                          Vec (&sums)[1][kColumns]) {
+  const F32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t l = 0; l < k; l += kQuantizedBlock) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kColumns; ++j) {
+      Vec sum = hn::Mul(hn::LoadU(d, row + l), rhs.Steps(j, l));
+      for (int64_t at = l + lanes; at < l + kQuantizedBlock; at += lanes) {
+        sum = hn::MulAdd(hn::LoadU(d, row + at), rhs.Steps(j, at), sum);
+      }
+      sums[0][j] = hn::MulAdd(sum, rhs.Scale(j, l), sums[0][j]);
+      rhs.Prefetch(j + kColumns, l);
+    }
+  }
+}
+
 // kRows rows of lhs times kColumns rows of rhs, both of k numbers; out[i * out_m + j]. The sums
 // are in registers: loops over them have to be unrolled.
-template <int kRows, int kColumns, typename T, typename Out>
+template <int kRows, int kColumns, typename T, typename Rhs, typename Out>
 HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const float* HWY_RESTRICT packed,
-                      const T* HWY_RESTRICT rhs, int64_t rhs_n, int64_t k, Out* HWY_RESTRICT out,
-                      int64_t out_m) {
+                      const Rhs rhs, int64_t k, Out* HWY_RESTRICT out, int64_t out_m) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Vec sums[kRows][kColumns];
@@ -52,13 +117,17 @@ HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const float* HWY
     for (int j = 0; j < kColumns; ++j) sums[i][j] = hn::Zero(d);
   }
   int64_t l = 0;
+  if constexpr (Rhs::kHasScales && kRows == 1) {
+    AddBlocks<kColumns>(packed, rhs, k, sums);
+    l = k;
+  }
   for (; l + lanes <= k; l += lanes, packed += kRows * lanes) {
     Vec of_rhs[kColumns];
 #pragma GCC unroll 8
     for (int j = 0; j < kColumns; ++j) {
-      of_rhs[j] = LoadWide(rhs + j * rhs_n + l);
+      of_rhs[j] = rhs.Load(j, l);
       // The rows of the next block: sums of this one are done when they are needed.
-      __builtin_prefetch(rhs + (j + kColumns) * rhs_n + l);
+      rhs.Prefetch(j + kColumns, l);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
@@ -86,7 +155,7 @@ HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const float* HWY
         const int row = kBy == 4 ? i + part : i;
         const int column = kAcross == 4 ? j + part : j;
         for (int64_t at = l; at < k; ++at) {
-          total[part] += Widened(lhs[row * lhs_m + at]) * Widened(rhs[column * rhs_n + at]);
+          total[part] += Widened(lhs[row * lhs_m + at]) * rhs.At(column, at);
         }
         Put(total[part], out + row * out_m + column);
       }
@@ -94,15 +163,15 @@ HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const float* HWY
   }
 }
 
-template <int kRows, typename T, typename Out>
-void Columns(const GemmShape& s, const T* lhs, const float* packed, const T* rhs, Out* out) {
+template <int kRows, typename T, typename Rhs, typename Out>
+void Columns(const GemmShape& s, const T* lhs, const float* packed, const Rhs& rhs, Out* out) {
   constexpr int kColumns = kRows > 4 ? 3 : 4;
   int64_t j = 0;
   for (; j + kColumns <= s.n; j += kColumns) {
-    Block<kRows, kColumns>(lhs, s.lhs_m, packed, rhs + j * s.rhs_n, s.rhs_n, s.k, out + j, s.out_m);
+    Block<kRows, kColumns>(lhs, s.lhs_m, packed, rhs.From(j), s.k, out + j, s.out_m);
   }
   for (; j < s.n; ++j) {
-    Block<kRows, 1>(lhs, s.lhs_m, packed, rhs + j * s.rhs_n, s.rhs_n, s.k, out + j, s.out_m);
+    Block<kRows, 1>(lhs, s.lhs_m, packed, rhs.From(j), s.k, out + j, s.out_m);
   }
 }
 
@@ -116,8 +185,8 @@ void ForGroupsOfRows(int64_t m, const F& f) {
   if (m - row >= 1) f(std::integral_constant<int, 1>(), row);
 }
 
-template <typename T, typename Out>
-void Compute(const GemmShape& s, const T* lhs, const float* packed, const T* rhs, Out* out) {
+template <typename T, typename Rhs, typename Out>
+void Compute(const GemmShape& s, const T* lhs, const float* packed, const Rhs& rhs, Out* out) {
   // Columns that a core's cache holds, so that rows beyond the first eight find them there.
   const int64_t panel =
       s.m <= 8 ? s.n : std::max<int64_t>(1, (1 << 16) / s.k / kFewRowsColumns) * kFewRowsColumns;
@@ -125,25 +194,49 @@ void Compute(const GemmShape& s, const T* lhs, const float* packed, const T* rhs
     GemmShape part = s;
     part.n = std::min(panel, s.n - n);
     ForGroupsOfRows(s.m, [&](auto rows, int64_t row) {
-      Columns<rows()>(part, lhs + row * s.lhs_m, packed + row * s.k, rhs + n * s.rhs_n,
+      Columns<rows()>(part, lhs + row * s.lhs_m, packed + row * s.k, rhs.From(n),
                       out + row * s.out_m + n);
     });
+  }
+}
+
+// Calls Compute with `lhs` and `out` as they are.
+template <typename Rhs>
+void ComputeOf(const GemmShape& s, const void* lhs, const float* packed, const Rhs& rhs,
+               void* out) {
+  if (s.in == DType::kF32) {
+    Compute(s, static_cast<const float*>(lhs), packed, rhs, static_cast<float*>(out));
+  } else if (s.out == DType::kF32) {
+    Compute(s, static_cast<const uint16_t*>(lhs), packed, rhs, static_cast<float*>(out));
+  } else {
+    Compute(s, static_cast<const uint16_t*>(lhs), packed, rhs, static_cast<uint16_t*>(out));
   }
 }
 
 void ComputeAny(const GemmShape& s, const void* lhs, const float* packed, const void* rhs,
                 void* out) {
   if (s.in == DType::kF32) {
-    Compute(s, static_cast<const float*>(lhs), packed, static_cast<const float*>(rhs),
-            static_cast<float*>(out));
-    return;
-  }
-  const auto* a = static_cast<const uint16_t*>(lhs);
-  const auto* b = static_cast<const uint16_t*>(rhs);
-  if (s.out == DType::kF32) {
-    Compute(s, a, packed, b, static_cast<float*>(out));
+    ComputeOf(s, lhs, packed, FloatRows<float>{static_cast<const float*>(rhs), s.rhs_n}, out);
   } else {
-    Compute(s, a, packed, b, static_cast<uint16_t*>(out));
+    ComputeOf(s, lhs, packed, FloatRows<uint16_t>{static_cast<const uint16_t*>(rhs), s.rhs_n}, out);
+  }
+}
+
+void ComputeQuantized(const GemmShape& s, const void* lhs, const float* packed, const int8_t* data,
+                      const float* scales, void* out) {
+  ComputeOf(s, lhs, packed, QuantizedRows{data, scales, s.rhs_n}, out);
+}
+
+void DequantizeAny(const int8_t* data, const float* scales, int64_t n, void* out, bool to_bf16) {
+  const F32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const QuantizedRows rows{data, scales, n};
+  for (int64_t l = 0; l < n; l += lanes) {
+    if (to_bf16) {
+      StoreNarrow(rows.Load(0, l), static_cast<uint16_t*>(out) + l);
+    } else {
+      hn::StoreU(rows.Load(0, l), d, static_cast<float*>(out) + l);
+    }
   }
 }
 
@@ -168,6 +261,8 @@ namespace mw::kernels {
 
 HWY_EXPORT(ComputeAny);
 HWY_EXPORT(PackAny);
+HWY_EXPORT(ComputeQuantized);
+HWY_EXPORT(DequantizeAny);
 
 bool IsOfFewRows(const GemmShape& s) {
   return s.m <= (s.in == DType::kBF16 ? kFewRowsOfBFloat16 : kFewRows) && s.lhs_k == 1 &&
@@ -187,6 +282,24 @@ PackedRows::PackedRows(const GemmShape& shape, const void* lhs) : lhs_(lhs) {
 
 void FewRows(const GemmShape& shape, const PackedRows& lhs, const void* rhs, void* out) {
   HWY_DYNAMIC_DISPATCH(ComputeAny)(shape, lhs.lhs(), lhs.packed(), rhs, out);
+}
+
+void FewRowsQuantized(const GemmShape& shape, const PackedRows& lhs, const int8_t* data,
+                      const float* scales, void* out) {
+  HWY_DYNAMIC_DISPATCH(ComputeQuantized)(shape, lhs.lhs(), lhs.packed(), data, scales, out);
+}
+
+void Dequantize(const int8_t* data, const float* scales, int64_t n, void* out, bool to_bf16) {
+  HWY_DYNAMIC_DISPATCH(DequantizeAny)(data, scales, n, out, to_bf16);
+}
+
+int64_t FewRowsTaskColumns(double microseconds, int64_t n) {
+  constexpr double kTask = 12;
+  constexpr int64_t kMost = 64;
+  const int64_t smallest_tasks = (n + kFewRowsColumns - 1) / kFewRowsColumns;
+  const int64_t tasks = std::clamp<int64_t>(static_cast<int64_t>(microseconds / kTask), 1,
+                                            std::min(kMost, smallest_tasks));
+  return (smallest_tasks + tasks - 1) / tasks * kFewRowsColumns;
 }
 
 }  // namespace mw::kernels

@@ -39,6 +39,21 @@ class PackedRows {
 // of which `shape` has all or some columns.
 void FewRows(const GemmShape& shape, const PackedRows& lhs, const void* rhs, void* out);
 
+// Columns of a task of a product of n columns that takes a core so long: small tasks, so that
+// threads end at about the same time. Tasks begin where bits do not depend on it.
+int64_t FewRowsTaskColumns(double microseconds, int64_t n);
+
+// Numbers of a row of rhs that share a scale; see ops/quantized_dot.h.
+inline constexpr int64_t kQuantizedBlock = 32;
+
+// FewRows with columns of int8 in blocks with a scale each, shape.rhs_n numbers apart.
+// REQUIRES: shape.k is a multiple of kQuantizedBlock.
+void FewRowsQuantized(const GemmShape& shape, const PackedRows& lhs, const int8_t* data,
+                      const float* scales, void* out);
+
+// n numbers of int8 in blocks, as float32 or bf16. REQUIRES: n is a multiple of kQuantizedBlock.
+void Dequantize(const int8_t* data, const float* scales, int64_t n, void* out, bool to_bf16);
+
 }  // namespace mw::kernels
 
 #endif  // MESHWRIGHT_KERNELS_FEW_ROWS_H_

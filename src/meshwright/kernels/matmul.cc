@@ -81,19 +81,16 @@ Tiles TilesOf(const GemmShape& s) {
   return best;
 }
 
-// The same where rows are few: parts of the columns, small enough that threads end at about the
-// same time, and several products together only where they are tiny.
+// The same where rows are few: parts of the columns, and several matrices together only where they
+// are tiny.
 Tiles TilesOfFewRows(const GemmShape& s) {
   constexpr double kTask = 12;  // microseconds
-  constexpr int64_t kMost = 64;
   const double whole = std::max(ArithmeticTime(s), ReadTime(s, s.k * s.n, true));
-  const int64_t wanted = std::clamp(static_cast<int64_t>(whole / kTask), int64_t{1},
-                                    std::min(kMost, CeilDiv(s.n, kFewRowsColumns)));
-  Tiles tiles{.m = s.m, .n = s.n, .rows = 1};
-  if (wanted > 1) tiles.n = CeilDiv(CeilDiv(s.n, wanted), kFewRowsColumns) * kFewRowsColumns;
+  Tiles tiles{.m = s.m, .n = FewRowsTaskColumns(whole, s.n), .rows = 1};
   tiles.columns = CeilDiv(s.n, tiles.n);
-  if (wanted <= 1)
+  if (tiles.columns == 1) {
     tiles.matrices_together = std::max<int64_t>(1, static_cast<int64_t>(kTask / whole));
+  }
   return tiles;
 }
 

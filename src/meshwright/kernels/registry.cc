@@ -11,6 +11,7 @@ namespace mw::kernels {
 absl::Status RegisterCpuKernels(const runtime::Plugin* plugin) {
   const std::pair<const char*, runtime::FfiHandler*> kernels[] = {
       {"meshwright.matmul", MatmulHandler},
+      {"meshwright.quantized_matmul", QuantizedMatmulHandler},
       {"meshwright.attention", AttentionHandler},
       {"meshwright.cached_attention", CachedAttentionHandler},
       {"meshwright.attention_grad", AttentionGradHandler},

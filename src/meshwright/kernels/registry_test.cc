@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "meshwright/kernels/parallel_for.h"
 #include "meshwright/runtime/client.h"
@@ -115,6 +117,24 @@ TEST_P(KernelRegistryTest, MatmulRefusesWhatWouldLeaveItsOperands) {
   EXPECT_THAT(Why(Run(wide, 0, {4, 4}).status()), HasSubstr("operands must be f32 or bf16"));
 }
 
+TEST_P(KernelRegistryTest, QuantizedMatmulRefusesOperandsThatDoNotFit) {
+  // A row of 64 ones, and three of a matrix with scales of so many numbers.
+  const auto text = [](std::string_view scales) {
+    return fmt::format(
+        "module @product {{ func.func public @main(%x: tensor<64xf32>) -> tensor<3xf32> {{\n"
+        "%w = stablehlo.constant dense<2> : tensor<3x64xi8>\n"
+        "%s = stablehlo.constant dense<0.5> : tensor<{0}xf32>\n"
+        "%0 = stablehlo.custom_call @meshwright.quantized_matmul(%x, %w, %s) {{api_version = 4 : "
+        "i32, backend_config = {{}}}} : (tensor<64xf32>, tensor<3x64xi8>, tensor<{0}xf32>) -> "
+        "tensor<3xf32>\n return %0 : tensor<3xf32> }} }}",
+        scales);
+  };
+  const auto good = Run(text("3x2"), 1, {64});
+  ASSERT_TRUE(good.ok()) << good.status();
+  EXPECT_EQ(*good, std::vector<float>(3, 64.0F));
+  EXPECT_THAT(Why(Run(text("3x1"), 1, {64}).status()), HasSubstr("operands do not fit"));
+}
+
 TEST_P(KernelRegistryTest, AttentionRefusesOperandsThatDoNotFit) {
   const std::string text =
       "module @attention { func.func public @main(%a: tensor<1x4xf32>, %b: tensor<1x4xf32>) -> "
@@ -163,6 +183,26 @@ TEST_P(KernelRegistryTest, TasksAreDoneOnceAndTheirErrorsArrive) {
     EXPECT_EQ((*sum)[0], static_cast<float>(tasks * (tasks - 1) / 2));
   }
   EXPECT_THAT(Why(Run(text(100, 37), 1, {1}).status()), HasSubstr("task 37 failed"));
+
+  // One kernel after the other, of several callers, which share threads that look out for the next;
+  // now and then these have gone.
+  auto executable = client_->Compile(text(5, -1));
+  ASSERT_TRUE(executable.ok()) << executable.status();
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong = 0;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      runtime::Buffer one = *client_->Upload(HostTensor::Zeros(DType::kF32, {1}));
+      for (int i = 0; i < 300; ++i) {
+        auto out = executable->Execute(std::vector<runtime::Buffer*>{&one});
+        const absl::StatusOr<HostTensor> sum = out.ok() ? (*out)[0].ToHost() : out.status();
+        if (!sum.ok() || sum->as<float>()[0] != 10) ++wrong;
+        if (i % 100 == 10 * caller) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, KernelRegistryTest, testing::Values("cpu", "cpu-xla"),

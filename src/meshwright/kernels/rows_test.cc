@@ -85,6 +85,48 @@ class RowsTest : public testing::Test {
     }
   }
 
+  template <typename T, typename Out>
+  void CheckInt8() {
+    for (int round = 0; round < 60; ++round) {
+      const int64_t m = Size(1, kFewRows), n = Size(1, 70), k = kQuantizedBlock * Size(1, 5);
+      const GemmShape s{.m = m,
+                        .n = n,
+                        .k = k,
+                        .lhs_m = k,
+                        .lhs_k = 1,
+                        .rhs_k = 1,
+                        .rhs_n = k,
+                        .out_m = n,
+                        .in = sizeof(T) == 2 ? DType::kBF16 : DType::kF32,
+                        .out = sizeof(Out) == 2 ? DType::kBF16 : DType::kF32};
+      const std::vector<T> lhs = Numbers<T>(m * k);
+      const std::vector<float> scales = Numbers<float>(n * k / kQuantizedBlock);
+      std::vector<int8_t> data(static_cast<size_t>(n * k));
+      for (int8_t& x : data) x = static_cast<int8_t>(Size(-127, 127));
+      const auto number = [&](int64_t i) {
+        return static_cast<double>(data[i]) * scales[i / kQuantizedBlock];
+      };
+      std::vector<Out> out(static_cast<size_t>(m * n));
+      FewRowsQuantized(s, PackedRows(s, lhs.data()), data.data(), scales.data(), out.data());
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0;
+          for (int64_t l = 0; l < k; ++l) sum += Wide(lhs[i * k + l]) * number(j * k + l);
+          // Terms are up to 127.
+          ExpectClose(Wide(out[i * n + j]), sum, sizeof(Out) == 2 ? 1e-2 : 2e-3);
+        }
+      }
+      std::vector<float> wide(data.size());
+      std::vector<uint16_t> narrow(data.size());
+      Dequantize(data.data(), scales.data(), n * k, wide.data(), /*to_bf16=*/false);
+      Dequantize(data.data(), scales.data(), n * k, narrow.data(), /*to_bf16=*/true);
+      for (int64_t i = 0; i < n * k; ++i) {
+        EXPECT_EQ(wide[i], static_cast<float>(number(i)));
+        EXPECT_EQ(narrow[i], FloatToBFloat16(wide[i]));
+      }
+    }
+  }
+
   template <typename T>
   void CheckRows() {
     for (int round = 0; round < 100; ++round) {
@@ -136,6 +178,12 @@ TEST_F(RowsTest, ProductsOfFewRows) {
   CheckProducts<float, float>(/*few_rows=*/true);
   CheckProducts<uint16_t, float>(true);
   CheckProducts<uint16_t, uint16_t>(true);
+}
+
+TEST_F(RowsTest, ProductsWithInt8) {
+  CheckInt8<float, float>();
+  CheckInt8<uint16_t, float>();
+  CheckInt8<uint16_t, uint16_t>();
 }
 
 TEST_F(RowsTest, ScoresAndWeightedSums) {

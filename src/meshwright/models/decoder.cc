@@ -77,7 +77,7 @@ Value EnterBlock(Value x_BTD) {
 Value LeaveBlock(Value x_BTD) { return nn::Constrain(x_BTD, StreamAxes(), BlockAxes()); }
 
 Value EmbedTokens(const ParamMap& params, Value tokens, const ModelOptions& options) {
-  return nn::Embed(Param(params, "embed_tokens.weight"), tokens, options.compute_dtype);
+  return nn::Embed(nn::FindWeight(params, "embed_tokens.weight"), tokens, options.compute_dtype);
 }
 
 // x += attention(norm(x)).
@@ -160,8 +160,8 @@ void CheckInputs(bool fit, const std::string& op, const std::string& expected, V
 
 }  // namespace
 
-Value DecoderModel::HeadWeight(const ParamMap& params) const {
-  return Param(params, config().tie_word_embeddings ? "embed_tokens.weight" : "lm_head.weight");
+std::string DecoderModel::HeadName() const {
+  return config().tie_word_embeddings ? "embed_tokens.weight" : "lm_head.weight";
 }
 
 Value DecoderModel::Hidden(const ParamMap& params, const Inputs& inputs,

@@ -2,6 +2,7 @@
 #ifndef MESHWRIGHT_MODELS_DECODER_H_
 #define MESHWRIGHT_MODELS_DECODER_H_
 
+#include <string>
 #include <vector>
 
 #include "meshwright/models/model.h"
@@ -21,13 +22,13 @@ class DecoderModel : public Model {
   std::vector<nn::ParamSpec> Params(const ModelOptions& options) const override;
   graph::Value Hidden(const nn::ParamMap& params, const Inputs& inputs,
                       const ModelOptions& options) const override;
-  graph::Value HeadWeight(const nn::ParamMap& params) const override;
+  std::string HeadName() const override;
   DecodeResult DecodeStep(const nn::ParamMap& params, const DecodeInputs& inputs,
                           const KvCache& cache, const ModelOptions& options) const override;
 
  private:
   // Specs of one layer's parameters, named within the layer ("self_attn.q_proj.weight"), each
-  // adapted one followed by its adapter's.
+  // adapted one followed by its adapter's, and each of int8 by its scales.
   std::vector<nn::ParamSpec> LayerParams(const ModelOptions& options) const;
 };
 

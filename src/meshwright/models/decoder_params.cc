@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "meshwright/models/decoder.h"
+#include "meshwright/models/int8_weights.h"
 #include "meshwright/models/lora.h"
 
 namespace mw::models {
@@ -45,12 +46,15 @@ std::vector<ParamSpec> DecoderModel::LayerParams(const ModelOptions& options) co
   params.push_back(matrix("mlp.gate_proj.weight", {c.mlp_size, c.hidden_size}, {"mlp", "embed"}));
   params.push_back(matrix("mlp.up_proj.weight", {c.mlp_size, c.hidden_size}, {"mlp", "embed"}));
   params.push_back(matrix("mlp.down_proj.weight", {c.hidden_size, c.mlp_size}, {"embed", "mlp"}));
-  return options.lora.enabled() ? AddLora(std::move(params), options.lora) : params;
+  if (options.lora.enabled()) params = AddLora(std::move(params), options.lora);
+  return options.int8_weights ? AsInt8(params) : params;
 }
 
 std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
   const ModelConfig& c = config();
   const Init normal = Init::Normal(c.initializer_range);
+  ModelOptions floats = options;
+  floats.int8_weights = false;
   std::vector<ParamSpec> params;
   params.push_back({"embed_tokens.weight",
                     {c.vocab_size, c.hidden_size},
@@ -60,7 +64,7 @@ std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
                     {"model.embed_tokens.weight"},
                     false});
   if (options.scan_layers) {
-    for (ParamSpec& spec : LayerParams(options)) {
+    for (ParamSpec& spec : LayerParams(floats)) {
       for (int64_t layer = 0; layer < c.num_layers; ++layer) {
         spec.hf_names.push_back(fmt::format("{}layers.{}.{}", HfPrefix(spec), layer, spec.name));
       }
@@ -72,7 +76,7 @@ std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
     }
   } else {
     for (int64_t layer = 0; layer < c.num_layers; ++layer) {
-      for (ParamSpec& spec : LayerParams(options)) {
+      for (ParamSpec& spec : LayerParams(floats)) {
         spec.name = fmt::format("layers.{}.{}", layer, spec.name);
         spec.hf_names = {HfPrefix(spec) + spec.name};
         params.push_back(std::move(spec));
@@ -99,7 +103,7 @@ std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
   if (options.lora.enabled()) {
     for (ParamSpec& spec : params) spec.trainable = spec.adapter;
   }
-  return params;
+  return options.int8_weights ? AsInt8(params) : params;
 }
 
 }  // namespace mw::models

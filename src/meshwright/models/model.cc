@@ -26,9 +26,13 @@ absl::Status ModelOptions::Validate() const {
   return lora.Validate();
 }
 
+graph::Value Model::HeadWeight(const nn::ParamMap& params) const {
+  return nn::Param(params, HeadName());
+}
+
 graph::Value Model::Logits(const nn::ParamMap& params, graph::Value hidden,
                            const ModelOptions& options) const {
-  return nn::Logits(hidden, HeadWeight(params), options.compute());
+  return nn::Logits(hidden, nn::FindWeight(params, HeadName()), options.compute());
 }
 
 TensorType Model::CacheType(int64_t num_rows, int64_t num_slots, DType dtype) const {

@@ -28,6 +28,8 @@ struct ModelOptions {
 
   // Adapters of the layers' projections, trained in place of the model.
   LoraOptions lora = {};
+  // Generation alone: matrices are int8 in blocks, with scales (models/int8_weights.h).
+  bool int8_weights = false;
 
   nn::ComputeOptions compute() const {
     return {compute_dtype, matmul_precision, lora.enabled() ? lora.scale() : 1.0};
@@ -72,15 +74,16 @@ class Model {
   // In a fixed order: embedding, layers, final norm, head. Names are Hugging Face's
   // without "model."; with scan_layers the layer's number is left out and dim 0 is
   // the layers. With options.lora each adapted weight is followed by its two adapters, and
-  // only those are trainable.
+  // only those are trainable. With options.int8_weights each matrix is followed by its scales.
   virtual std::vector<nn::ParamSpec> Params(const ModelOptions& options) const = 0;
 
   // Final hidden states, normalized: [B, T, D] in the compute dtype.
   virtual graph::Value Hidden(const nn::ParamMap& params, const Inputs& inputs,
                               const ModelOptions& options) const = 0;
 
-  // The output head [V, D]: the embedding table when tied.
-  virtual graph::Value HeadWeight(const nn::ParamMap& params) const = 0;
+  // The name of the output head [V, D]: the embedding table when tied.
+  virtual std::string HeadName() const = 0;
+  graph::Value HeadWeight(const nn::ParamMap& params) const;
 
   // f32 [B, T, V] of hidden [B, T, D], [B, V] of [B, D]; for losses use nn/lm_head.h, which does
   // not hold them all.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "meshwright/graph/graph.h"
+#include "meshwright/nn/param.h"
 
 namespace mw::nn {
 
@@ -23,12 +24,12 @@ struct ComputeOptions {
 // use: its gradient comes in the weight's own dtype.
 //
 // Shapes (global): x […, D]; w_FD (Hugging Face's
-// layout); returns y […, F] in `out_dtype`, by default the compute dtype.
+// layout), of floats or int8; returns y […, F] in `out_dtype`, by default the compute dtype.
 // Sharding: leading dims pass through; a sharded D leaves y unreduced.
 // Cost: 2 * elements(y) * D flops.
 // Errors: GraphError(kInvalidArgument) when the shapes do not fit.
-graph::Value Linear(graph::Value x, graph::Value w_FD, const ComputeOptions& options);
-graph::Value Linear(graph::Value x, graph::Value w_FD, const ComputeOptions& options,
+graph::Value Linear(graph::Value x, const Weight& w_FD, const ComputeOptions& options);
+graph::Value Linear(graph::Value x, const Weight& w_FD, const ComputeOptions& options,
                     DType out_dtype);
 
 }  // namespace mw::nn

@@ -41,7 +41,7 @@ using graph::Value;
 // Logits of [B, D], [B, T, D], or [B, S, C, D] of tokens in S shards. Where axes of the
 // batch shard the vocabulary, the tokens are gathered over them and their gradient goes
 // back to where they were.
-Value PinnedLogits(Value x, Value head_VD, const ComputeOptions& options) {
+Value PinnedLogits(Value x, const Weight& head_VD, const ComputeOptions& options) {
   const auto axes = [&](const char* batch, const char* last) {
     std::vector<std::string> names = {batch};
     if (x.rank() > 2) names.emplace_back("activation_length");
@@ -168,7 +168,7 @@ void CheckOperands(Value x_BTD, Value head_VD, Value targets_BT, Value mask_BT,
 
 }  // namespace
 
-Value Logits(Value x, Value head_VD, const ComputeOptions& options) {
+Value Logits(Value x, const Weight& head_VD, const ComputeOptions& options) {
   if (x.rank() != 2 && x.rank() != 3) {
     throw GraphError(absl::StatusCode::kInvalidArgument, "logits",
                      fmt::format("x is {}; it must be [B,T,D] or [B,D]", x.type().ToString()),

@@ -10,12 +10,12 @@
 
 namespace mw::nn {
 
-// Shapes (global): x [B,T,D], or [B,D] for one token a row; head_VD; returns f32
+// Shapes (global): x [B,T,D], or [B,D] for one token a row; head_VD of floats or int8; returns f32
 // [B,T,V] or [B,V].
 // Sharding: pinned to {activation_embed_and_logits_batch, activation_length,
 // activation_vocab}.
 // Cost: 2 * V * elements(x) flops.
-graph::Value Logits(graph::Value x, graph::Value head_VD, const ComputeOptions& options);
+graph::Value Logits(graph::Value x, const Weight& head_VD, const ComputeOptions& options);
 
 struct HeadOptions {
   ComputeOptions compute;

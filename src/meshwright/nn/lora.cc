@@ -12,7 +12,7 @@ using graph::Value;
 Value LoraLinear(const ParamMap& params, std::string_view module, Value x,
                  const ComputeOptions& options) {
   const std::string name(module);
-  const Value y = Linear(x, Param(params, name + ".weight"), options);
+  const Value y = Linear(x, FindWeight(params, name + ".weight"), options);
   const auto a_RD = params.find(name + ".lora_A.weight");
   if (a_RD == params.end()) return y;
   const Value low_rank =

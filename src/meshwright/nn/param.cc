@@ -17,4 +17,12 @@ graph::Value Param(const ParamMap& params, std::string_view name) {
                                NearestNote(name, known)));
 }
 
+std::string ScalesName(std::string_view name) { return std::string(name) + ".scales"; }
+
+Weight FindWeight(const ParamMap& params, std::string_view name) {
+  const auto scales = params.find(ScalesName(name));
+  if (scales == params.end()) return Param(params, name);
+  return {Param(params, name), scales->second};
+}
+
 }  // namespace mw::nn

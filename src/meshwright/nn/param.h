@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,18 @@ struct ParamSpec {
   bool trainable = true;
   // Whether it is an adapter's, which has files of its own, and not the model's.
   bool adapter = false;
+  // Where it is not that of all others: of int8 matrices and their scales.
+  std::optional<DType> dtype = {};
+};
+
+// A matrix that x is multiplied with.
+struct Weight {
+  // Of a float type, or s8 in blocks with scales.
+  graph::Value data;
+  graph::Value scales = {};  // null where data are floats; see ops/quantized_dot.h
+
+  Weight(graph::Value floats) : data(floats) {}  // NOLINT(google-explicit-constructor)
+  Weight(graph::Value int8_data, graph::Value of_blocks) : data(int8_data), scales(of_blocks) {}
 };
 
 // The values of a model's parameters in a graph, by ParamSpec::name.
@@ -53,6 +66,12 @@ using ParamMap = std::map<std::string, graph::Value, std::less<>>;
 
 // The value called `name`. Errors: GraphError(kInvalidArgument) with the nearest name.
 graph::Value Param(const ParamMap& params, std::string_view name);
+
+// The name of the scales of int8 matrix `name`.
+std::string ScalesName(std::string_view name);
+
+// The matrix called `name`, with its scales where it has some. Errors: as of Param.
+Weight FindWeight(const ParamMap& params, std::string_view name);
 
 }  // namespace mw::nn
 

@@ -16,6 +16,7 @@
 #include "meshwright/ops/cached_attention.h"
 #include "meshwright/ops/dot_general.h"
 #include "meshwright/ops/mul.h"
+#include "meshwright/ops/quantized_dot.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/ops/sum_of_squares.h"
 
@@ -114,6 +115,52 @@ INSTANTIATE_TEST_SUITE_P(
         Product{"dm,nd->mn", {68, 402}, {34, 68}, kNarrow, kNarrow},
         Product{"md,dn->mn", {1, 701}, {701, 1003}, kNarrow, kNarrow},
         Product{"bmhd,bnhd->bhmn", {3, 70, 4, 24}, {3, 50, 4, 24}, kNarrow, DType::kF32}));
+
+TEST(QuantizedMatmulKernelTest, IsThePlainProduct) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const DType out : {DType::kF32, dtype}) {
+      for (const int64_t rows : {1, 2, 7, 64, 65, 300}) {
+        Graph graph;
+        const Value x = graph.AddParameter(TensorType(dtype, {rows, 3, 96}), "x");
+        const Value data = graph.AddParameter(TensorType(DType::kS8, {205, 96}), "data");
+        const Value scales = graph.AddParameter(TensorType(DType::kF32, {205, 3}), "scales");
+        graph.SetOutputs({QuantizedDot(x, {data, scales}, out)});
+        EXPECT_THAT(Lowered(graph), HasSubstr("meshwright.quantized_matmul"));
+        EXPECT_THAT(Lowered(graph, {.platform = "cuda"}), Not(HasSubstr("meshwright")));
+        HostTensor numbers = RandomTensor(scales.type(), -0.01, 0.01, "scales", 2);
+        HostTensor rows_of_x = RandomTensor(x.type(), -1, 1, "x", 0);
+        const Outputs outputs =
+            RunBoth(graph, {rows_of_x, RandomTensor(data.type(), -127, 127, "data", 1), numbers});
+        ASSERT_EQ(outputs.kernels.size(), 1u);
+        // The plain product rounds the matrix to bf16 where x is.
+        const double tolerance = dtype == DType::kBF16 ? 2e-2 : 2e-5;
+        EXPECT_LE(Difference(outputs.kernels[0], outputs.plain[0]), tolerance) << rows;
+        if (dtype == DType::kBF16) continue;
+        // What is not finite goes where it goes in the plain product.
+        numbers.mutable_as<float>()[7] = std::numeric_limits<float>::infinity();
+        rows_of_x.mutable_as<float>()[5] = std::numeric_limits<float>::quiet_NaN();
+        const Outputs odd =
+            RunBoth(graph, {rows_of_x, RandomTensor(data.type(), 1, 127, "data", 1), numbers});
+        ASSERT_EQ(odd.kernels.size(), 1u);
+        EXPECT_LE(Difference(odd.kernels[0], odd.plain[0]), tolerance) << rows;
+      }
+    }
+  }
+}
+
+TEST(QuantizedMatmulKernelTest, LeavesToTheCompilerWhatIsEmpty) {
+  Graph graph;
+  const Value x = graph.AddParameter(TensorType(DType::kF32, {0, 64}), "x");
+  const Value data = graph.AddParameter(TensorType(DType::kS8, {5, 64}), "data");
+  const Value scales = graph.AddParameter(TensorType(DType::kF32, {5, 2}), "scales");
+  graph.SetOutputs({QuantizedDot(x, {data, scales}, DType::kF32)});
+  EXPECT_THAT(Lowered(graph), Not(HasSubstr("meshwright")));
+  EXPECT_EQ(RunBoth(graph, {HostTensor::Zeros(DType::kF32, {0, 64}),
+                            HostTensor::Zeros(DType::kS8, {5, 64}),
+                            HostTensor::Zeros(DType::kF32, {5, 2})})
+                .kernels.size(),
+            1u);
+}
 
 TEST(MatmulKernelTest, LeavesToTheCompilerWhatItCannotOrNeedNot) {
   const auto lowered = [](const char* equation, DType dtype, Dims lhs, Dims rhs) {

@@ -6,9 +6,13 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <random>
 #include <set>
 
+#include "meshwright/models/presets.h"
+#include "meshwright/models/registry.h"
 #include "meshwright/rl/grpo_run_for_test.h"
+#include "meshwright/train/export_model.h"
 #include "meshwright/train/file_size_limit_for_test.h"
 
 namespace mw::rl {
@@ -185,6 +189,33 @@ TEST_F(GrpoRunTest, SamplesDoNotDependOnRows) {
   // Negative control.
   Run({"steps=1", "seed=1"}, "seed");
   EXPECT_NE(WithoutNumbersOfTime(Samples("wide")), WithoutNumbersOfTime(Samples("seed")));
+}
+
+// A model whose rows are whole blocks. Its samples are not those of its floats, and the trainer,
+// which scores them with these, sees how far apart the two are.
+TEST_F(GrpoRunTest, SamplesWithInt8) {
+  EXPECT_THAT(Error({"sampling_weights=int8"}), HasSubstr("has rows of 48 numbers"));
+  models::ModelConfig config = *models::LoadPreset("tiny-llama");
+  config.mlp_size = 64;
+  const auto model = *models::CreateModel(config);
+  const std::vector<nn::ParamSpec> specs = model->Params({});
+  std::mt19937 random(1);
+  std::vector<HostTensor> weights;
+  for (const nn::ParamSpec& spec : specs) {
+    weights.push_back(HostTensor::Empty(DType::kF32, spec.dims));
+    std::normal_distribution<float> normal(spec.decay ? 0 : 1, spec.decay ? 0.1F : 0.0F);
+    for (float& x : weights.back().mutable_as<float>()) x = normal(random);
+  }
+  std::filesystem::create_directory(dir_ + "/model");
+  ASSERT_TRUE(train::ExportHf(dir_ + "/model", config, specs, std::move(weights), {}).ok());
+  options_.model = dir_ + "/model";
+  const auto floats = Run({"steps=2", "max_new_tokens=12"});
+  EXPECT_LT(floats[0]["rl/mismatch_mean"].get<double>(), 1e-5);
+  const auto int8 = Run({"steps=2", "max_new_tokens=12", "sampling_weights=int8"});
+  EXPECT_GT(int8[0]["rl/mismatch_mean"].get<double>(), 1e-5);
+  EXPECT_LT(int8[0]["rl/mismatch_mean"].get<double>(), 0.02);
+  // The weights are those of the newest update.
+  EXPECT_LT(int8[1]["rl/mismatch_mean"].get<double>(), 0.02);
 }
 
 // What is learned does not depend on how samples share rows, in fewer micro-batches: the updates of

@@ -26,6 +26,7 @@ absl::StatusOr<std::unique_ptr<PolicySampler>> PolicySampler::Create(
   policy->max_new_tokens_ = config.generation.max_new_tokens;
   train::SamplerOptions options;
   options.model = engine->options().model;
+  options.model.int8_weights = config.generation.sampling_weights == "int8";
   options.weight_dtype = config.engine.weight_dtype;
   options.cache_dtype = config.engine.model.compute_dtype;
   options.max_length = max_length;

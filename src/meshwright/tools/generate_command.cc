@@ -97,6 +97,7 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   options.model.scan_layers = false;
   options.model.compute_dtype = args.compute_dtype;
   options.model.lora = args.lora;
+  options.model.int8_weights = args.int8_weights;
   MW_RETURN_IF_ERROR(train::TakeAdapter(opened, &options.model.lora));
   options.weight_dtype = args.weight_dtype;
   options.cache_dtype = args.compute_dtype;
@@ -105,9 +106,11 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   options.num_devices = static_cast<int>(std::min<int64_t>(args.num_devices, args.num_samples));
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Sampler> sampler,
                       train::Sampler::Create(client, cache, opened.model.get(), options));
+  models::ModelOptions floats = options.model;
+  floats.int8_weights = false;
   MW_ASSIGN_OR_RETURN(
       std::vector<HostTensor> tensors,
-      train::LoadParams(opened, opened.model->Params(options.model), args.weight_dtype, args.seed));
+      train::LoadParams(opened, opened.model->Params(floats), args.weight_dtype, args.seed));
   MW_ASSIGN_OR_RETURN(const std::vector<std::vector<runtime::Buffer>> params,
                       train::UploadParams(*client, std::move(tensors), options.num_devices));
 

@@ -38,6 +38,7 @@ struct GenerateArgs {
   std::vector<std::string> stop;  // texts that end a sample, and are left out of it
   DType compute_dtype = DType::kF32;
   DType weight_dtype = DType::kF32;
+  bool int8_weights = false;  // see models::ModelOptions
   bool json = false;
   // Writes the text of the first and only sample as it comes, for terminals.
   bool stream = false;

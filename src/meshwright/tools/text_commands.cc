@@ -56,6 +56,7 @@ class GenerateCommand : public Command {
     args_.lora = config.engine.model.lora;
     args_.compute_dtype = config.engine.model.compute_dtype;
     args_.weight_dtype = config.engine.weight_dtype;
+    args_.int8_weights = config.generation.sampling_weights == "int8";
     args_.model = model_.model;
     args_.base = model_.base;
     if (prompt_option_->count() > 0) args_.prompt = prompt_;

@@ -233,6 +233,9 @@ std::vector<ConfigField> MakeFields() {
                "generate: sampling among the k likeliest tokens; 0 = off"),
       MW_FIELD("top_p", generation.top_p,
                "generate: sampling among the likeliest tokens of this total probability; 1 = off"),
+      MW_FIELD("sampling_weights", generation.sampling_weights,
+               "generate and grpo: matrices that samples are generated with: float, the model's "
+               "own, or int8, rounded to it in blocks of 32"),
 
       MW_FIELD("prompts_per_step", policy.prompts_per_step,
                "grpo: prompts that are sampled from at a time"),
@@ -489,6 +492,10 @@ absl::Status GenerationConfig::Validate() const {
   if (!(top_p > 0 && top_p <= 1)) {
     return absl::InvalidArgumentError(
         fmt::format("top_p must be above 0 and at most 1, not {}", top_p));
+  }
+  if (sampling_weights != "float" && sampling_weights != "int8") {
+    return absl::InvalidArgumentError(fmt::format(
+        "sampling_weights \"{}\" is unknown; use float or int8", Excerpt(sampling_weights)));
   }
   return absl::OkStatus();
 }

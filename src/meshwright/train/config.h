@@ -25,6 +25,8 @@ struct GenerationConfig {
   double temperature = 1.0;  // 0 = greedy
   int64_t top_k = 0;         // 0 = off
   double top_p = 1.0;        // 1 = off
+  // Of the matrices that samples are generated with: float (the model's own) or int8.
+  std::string sampling_weights = "float";
 
   // Errors: InvalidArgument naming the key, its value and what it may be.
   absl::Status Validate() const;

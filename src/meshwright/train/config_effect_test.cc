@@ -161,6 +161,7 @@ const std::vector<Toggle>& Toggles() {
       {"temperature", "0", kElsewhere, {"SamplerTest"}},
       {"top_k", "3", kElsewhere, {"SamplerTest"}},
       {"top_p", "0.5", kElsewhere, {"SamplerTest"}},
+      {"sampling_weights", "int8", kElsewhere, {"SamplerInt8Test", "GrpoRunTest.SamplesWithInt8"}},
       {"prompts_per_step", "4", kElsewhere, {"GrpoRunTest.TakesSoManyPromptsAStep"}},
       {"num_generations", "4", kElsewhere, {"GrpoRunTest.TakesSoManyPromptsAStep"}},
       {"num_iterations", "2", kElsewhere, {"GrpoRunTest.LearnsSamplesSeveralTimes"}},

@@ -139,9 +139,7 @@ class PartlyFrozenModel : public models::Model {
                       const models::ModelOptions& options) const override {
     return inner_->Hidden(params, inputs, options);
   }
-  graph::Value HeadWeight(const nn::ParamMap& params) const override {
-    return inner_->HeadWeight(params);
-  }
+  std::string HeadName() const override { return inner_->HeadName(); }
   models::DecodeResult DecodeStep(const nn::ParamMap& params, const models::DecodeInputs& inputs,
                                   const models::KvCache& cache,
                                   const models::ModelOptions& options) const override {

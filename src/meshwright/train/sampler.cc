@@ -12,6 +12,7 @@
 
 #include "meshwright/base/float32.h"
 #include "meshwright/base/status_macros.h"
+#include "meshwright/models/int8_weights.h"
 #include "meshwright/train/sampling_graph.h"
 #include "meshwright/train/sampling_programs.h"
 #include "meshwright/train/sampling_rows.h"
@@ -30,6 +31,28 @@ constexpr int64_t kShrinkTokens = 64;
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
+
+// `options` of the same model with the weights that Generate gets.
+models::ModelOptions WithFloats(models::ModelOptions options) {
+  options.int8_weights = false;
+  return options;
+}
+
+// Adds to `seconds` what it lives, without what is compiled then.
+class Timer {
+ public:
+  Timer(const SamplingPrograms& programs, double* seconds)
+      : programs_(programs), seconds_(seconds), compiled_s_(programs.compile_s()) {}
+  ~Timer() { *seconds_ += SecondsSince(start_) - (programs_.compile_s() - compiled_s_); }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  const SamplingPrograms& programs_;
+  double* seconds_;
+  double compiled_s_;
+  Clock::time_point start_ = Clock::now();
+};
 
 // The power of two to round a size up to, within the limit, so that few programs do.
 // REQUIRES: size <= limit.
@@ -114,7 +137,7 @@ class Sampler::Impl {
       : programs_(std::move(client), cache, model, options),
         model_(model),
         options_(options),
-        specs_(model->Params(options.model)) {
+        specs_(model->Params(WithFloats(options.model))) {
     const int64_t limit = model->config().max_position;
     max_length_ = options.max_length == 0 ? limit : std::min(options.max_length, limit);
   }
@@ -124,6 +147,7 @@ class Sampler::Impl {
     if (options_.num_devices > available) {
       return Invalid("num_devices is {}; the client has {}", options_.num_devices, available);
     }
+    if (options_.model.int8_weights) MW_RETURN_IF_ERROR(models::CheckInt8(specs_));
     return programs_.Init();
   }
 
@@ -160,6 +184,37 @@ class Sampler::Impl {
       }
     }
     return absl::OkStatus();
+  }
+
+  // The weights as programs with int8_weights want them; `made` holds what is new. Returns once
+  // they are there.
+  absl::StatusOr<DeviceParams> Quantize(const DeviceParams& params,
+                                        std::vector<std::vector<runtime::Buffer>>* made) {
+    for (size_t device = 0; device < params.size(); ++device) {
+      std::vector<runtime::Buffer*> matrices;
+      for (size_t i = 0; i < specs_.size(); ++i) {
+        if (!models::BecomesInt8(specs_[i])) continue;
+        // A program takes arguments that it may donate; this one donates none.
+        matrices.push_back(const_cast<runtime::Buffer*>(params[device][i]));
+      }
+      MW_RETURN_IF_ERROR(
+          programs_.Run({}, static_cast<int>(device), matrices, &made->emplace_back()));
+    }
+    DeviceParams all(params.size());
+    for (size_t device = 0; device < params.size(); ++device) {
+      std::vector<runtime::Buffer>& results = (*made)[device];
+      for (const runtime::Buffer& result : results) MW_RETURN_IF_ERROR(result.Await());
+      size_t next = 0;
+      for (size_t i = 0; i < specs_.size(); ++i) {
+        if (models::BecomesInt8(specs_[i])) {
+          all[device].push_back(&results[next++]);
+          all[device].push_back(&results[next++]);
+        } else {
+          all[device].push_back(params[device][i]);
+        }
+      }
+    }
+    return all;
   }
 
   absl::Status CheckPrompts(const std::vector<std::vector<int32_t>>& prompts,
@@ -221,22 +276,6 @@ class Sampler::Impl::Generation {
   }
 
  private:
-  // Adds to `seconds` what it lives, without what is compiled then.
-  class Timer {
-   public:
-    Timer(const SamplingPrograms& programs, double* seconds)
-        : programs_(programs), seconds_(seconds), compiled_s_(programs.compile_s()) {}
-    ~Timer() { *seconds_ += SecondsSince(start_) - (programs_.compile_s() - compiled_s_); }
-    Timer(const Timer&) = delete;
-    Timer& operator=(const Timer&) = delete;
-
-   private:
-    const SamplingPrograms& programs_;
-    double* seconds_;
-    double compiled_s_;
-    Clock::time_point start_ = Clock::now();
-  };
-
   SamplingRows::Beginning BeginningOf(int64_t sample) {
     const std::vector<int32_t>& prompt =
         prompts_[static_cast<size_t>(samples_[static_cast<size_t>(sample)].prompt)];
@@ -374,8 +413,14 @@ absl::StatusOr<std::vector<Sample>> Sampler::Impl::Generate(
   MW_RETURN_IF_ERROR(CheckParams(params));
   MW_RETURN_IF_ERROR(CheckPrompts(prompts, options));
   const double compiled_s = programs_.compile_s();
+  std::vector<std::vector<runtime::Buffer>> made;
+  DeviceParams weights = params;
+  if (options_.model.int8_weights) {
+    const Timer timer(programs_, &stats_.quantize_s);
+    MW_ASSIGN_OR_RETURN(weights, Quantize(params, &made));
+  }
   absl::StatusOr<std::vector<Sample>> samples =
-      Generation(*this, prompts, options, callback).Run(params);
+      Generation(*this, prompts, options, callback).Run(weights);
   stats_.compile_s = programs_.compile_s() - compiled_s;
   return samples;
 }

@@ -21,6 +21,7 @@
 namespace mw::train {
 
 struct SamplerOptions {
+  // With int8_weights each Generate rounds its weights to int8 first, and lets that go at its end.
   models::ModelOptions model;
   DType weight_dtype = DType::kF32;  // of the weights that Generate gets
   DType cache_dtype = DType::kF32;   // of keys and values: f32 or bf16
@@ -87,6 +88,7 @@ struct GenerationStats {
   int64_t new_tokens = 0;     // of all samples
   int64_t decode_steps = 0;   // each for all rows of all devices
   double compile_s = 0;
+  double quantize_s = 0;
   double prefill_s = 0;
   double decode_s = 0;
 };
@@ -110,7 +112,8 @@ absl::StatusOr<std::vector<std::vector<runtime::Buffer>>> UploadParams(
 class Sampler {
  public:
   // `cache` may be null. Both pointers must outlive the sampler.
-  // Errors: what options.Validate() refuses; InvalidArgument for more devices than the client has.
+  // Errors: what options.Validate() refuses; InvalidArgument for more devices than the client has,
+  // and for int8_weights of a model whose rows are not whole blocks.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(
       std::shared_ptr<const runtime::Client> client, runtime::ExecutableCache* cache,
       const models::Model* model, const SamplerOptions& options);
@@ -120,7 +123,8 @@ class Sampler {
 
   // Continues each prompt num_samples times: sample p * num_samples + s is the s-th of prompt
   // p. `params`, [device][weight], are those of the client's first options.num_devices devices, in
-  // the order of model->Params(options.model); they are only read. Tokens of one sample reach
+  // the order of model->Params(options.model), of weight_dtype, int8_weights or not; they are only
+  // read. Tokens of one sample reach
   // `callback` in order, those of several in an order that depends on the devices.
   // Errors: InvalidArgument for an empty prompt, a token id outside the vocabulary, a prompt
   // that with max_new_tokens exceeds the context, weights that do not fit; Internal when
@@ -139,7 +143,7 @@ class Sampler {
   // Longest prompt plus generation.
   int64_t max_length() const;
   // The compiler's account of each program's memory, by "prefill[B,T,S]", "decode[B,S]",
-  // "insert[B,Q,S]" and "shrink[B,Q,S]".
+  // "insert[B,Q,S]", "shrink[B,Q,S]" and "quantize".
   absl::StatusOr<std::map<std::string, runtime::CompiledMemoryStats>> MemoryStats() const;
 
  private:

@@ -9,6 +9,7 @@
 
 #include "meshwright/compile/signature.h"
 #include "meshwright/core/graph_error.h"
+#include "meshwright/models/int8_weights.h"
 #include "meshwright/nn/param.h"
 #include "meshwright/ops/add.h"
 #include "meshwright/ops/and.h"
@@ -28,6 +29,7 @@
 #include "meshwright/ops/min.h"
 #include "meshwright/ops/or.h"
 #include "meshwright/ops/pad.h"
+#include "meshwright/ops/quantized_dot.h"
 #include "meshwright/ops/random.h"
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/reshape.h"
@@ -96,7 +98,8 @@ nn::ParamMap AddWeights(Graph& graph, const models::Model& model,
                         const models::ModelOptions& options, DType dtype) {
   nn::ParamMap params;
   for (const nn::ParamSpec& spec : model.Params(options)) {
-    params[spec.name] = graph.AddParameter(TensorType(dtype, spec.dims), spec.name);
+    params[spec.name] =
+        graph.AddParameter(TensorType(spec.dtype.value_or(dtype), spec.dims), spec.name);
   }
   return params;
 }
@@ -130,6 +133,25 @@ Choice ChooseTokens(Value logits, Value positions, const ChoiceInputs& inputs, C
   }
   return {tokens,
           LogProbs(ops::Div(logits, SettingLike(inputs, kLogProbTemperature, logits)), tokens)};
+}
+
+absl::StatusOr<compile::Program> BuildQuantizeProgram(const models::Model& model,
+                                                      const models::ModelOptions& options,
+                                                      DType weight_dtype) {
+  return compile::BuildProgram("quantize", [&](Graph& graph) {
+    models::ModelOptions floats = options;
+    floats.int8_weights = false;
+    std::vector<Value> outputs;
+    std::vector<std::string> names;
+    for (const nn::ParamSpec& spec : model.Params(floats)) {
+      if (!models::BecomesInt8(spec)) continue;
+      const Value w = graph.AddParameter(TensorType(weight_dtype, spec.dims), spec.name);
+      const ops::QuantizedMatrix quantized = ops::Quantize(w);
+      outputs.insert(outputs.end(), {quantized.data, quantized.scales});
+      names.insert(names.end(), {spec.name, nn::ScalesName(spec.name)});
+    }
+    graph.SetOutputs(outputs, names);
+  });
 }
 
 absl::StatusOr<compile::Program> BuildPrefillProgram(const models::Model& model,

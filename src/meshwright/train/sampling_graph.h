@@ -47,7 +47,7 @@ struct Choice {
 Choice ChooseTokens(graph::Value logits, graph::Value positions, const ChoiceInputs& inputs,
                     ChoiceMode mode);
 
-// What the programs are built for.
+// What the programs are built for. Without rows it is the rounding of weights to int8.
 struct GenerationShape {
   int64_t rows = 0;           // B
   int64_t prompt_tokens = 0;  // T, prefill only
@@ -64,6 +64,13 @@ struct GenerationDTypes {
   DType weights = DType::kF32;
   DType cache = DType::kF32;
 };
+
+// Rounds the weights of `model` to int8, where DecodeStep with options.int8_weights has them so.
+//
+//   weights, of those that models::BecomesInt8 → of each its data s8 and scales f32
+absl::StatusOr<compile::Program> BuildQuantizeProgram(const models::Model& model,
+                                                      const models::ModelOptions& options,
+                                                      DType weight_dtype);
 
 // Reads prompts, padded on the right, and chooses the token after each.
 //

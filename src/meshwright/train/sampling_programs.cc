@@ -26,6 +26,7 @@ const char* ModeName(ChoiceMode mode) {
 }
 
 std::string Name(const GenerationShape& shape) {
+  if (shape.rows == 0) return "quantize";
   if (shape.new_rows > 0) {
     return fmt::format("insert[{},{},{}]", shape.rows, shape.new_rows, shape.slots);
   }
@@ -48,6 +49,9 @@ absl::Status SamplingPrograms::Init() {
 }
 
 absl::StatusOr<compile::Program> SamplingPrograms::Build(const GenerationShape& shape) const {
+  if (shape.rows == 0) {
+    return BuildQuantizeProgram(*model_, options_.model, options_.weight_dtype);
+  }
   const GenerationDTypes dtypes{.weights = options_.weight_dtype, .cache = options_.cache_dtype};
   if (shape.new_rows > 0) return BuildInsertProgram(*model_, dtypes, shape);
   if (shape.kept_rows > 0) return BuildShrinkProgram(*model_, dtypes, shape);
