@@ -104,10 +104,12 @@ HWY_INLINE void AddBlocks(const float* HWY_RESTRICT row, const QuantizedRows& rh
 }
 
 // kRows rows of lhs times kColumns rows of rhs, both of k numbers; out[i * out_m + j]. The sums
-// are in registers: loops over them have to be unrolled.
-template <int kRows, int kColumns, typename T, typename Rhs, typename Out>
+// are in registers: loops over them have to be unrolled. Meanwhile kAhead rows of rhs, from row
+// `ahead` on, are asked for.
+template <int kRows, int kColumns, int kAhead, typename T, typename Rhs, typename Out>
 HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const float* HWY_RESTRICT packed,
-                      const Rhs rhs, int64_t k, Out* HWY_RESTRICT out, int64_t out_m) {
+                      const Rhs rhs, int64_t ahead, int64_t k, Out* HWY_RESTRICT out,
+                      int64_t out_m) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Vec sums[kRows][kColumns];
@@ -126,8 +128,7 @@ HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const float* HWY
 #pragma GCC unroll 8
     for (int j = 0; j < kColumns; ++j) {
       of_rhs[j] = rhs.Load(j, l);
-      // The rows of the next block: sums of this one are done when they are needed.
-      rhs.Prefetch(j + kColumns, l);
+      if (j < kAhead) rhs.Prefetch(ahead + j, l);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
@@ -163,15 +164,20 @@ HWY_INLINE void Block(const T* HWY_RESTRICT lhs, int64_t lhs_m, const float* HWY
   }
 }
 
-template <int kRows, typename T, typename Rhs, typename Out>
-void Columns(const GemmShape& s, const T* lhs, const float* packed, const Rhs& rhs, Out* out) {
+// kAhead rows, `ahead` of each block's first, are asked for; 0: those of the next block.
+template <int kRows, int kAhead, typename T, typename Rhs, typename Out>
+void Columns(const GemmShape& s, const T* lhs, const float* packed, const Rhs& rhs, int64_t ahead,
+             Out* out) {
   constexpr int kColumns = kRows > 4 ? 3 : 4;
+  constexpr int kOfBlock = kAhead == 0 ? kColumns : kAhead;
+  if (kAhead == 0) ahead = kColumns;
   int64_t j = 0;
   for (; j + kColumns <= s.n; j += kColumns) {
-    Block<kRows, kColumns>(lhs, s.lhs_m, packed, rhs.From(j), s.k, out + j, s.out_m);
+    Block<kRows, kColumns, kOfBlock>(lhs, s.lhs_m, packed, rhs.From(j), ahead, s.k, out + j,
+                                     s.out_m);
   }
   for (; j < s.n; ++j) {
-    Block<kRows, 1>(lhs, s.lhs_m, packed, rhs.From(j), s.k, out + j, s.out_m);
+    Block<kRows, 1, 1>(lhs, s.lhs_m, packed, rhs.From(j), ahead, s.k, out + j, s.out_m);
   }
 }
 
@@ -187,15 +193,24 @@ void ForGroupsOfRows(int64_t m, const F& f) {
 
 template <typename T, typename Rhs, typename Out>
 void Compute(const GemmShape& s, const T* lhs, const float* packed, const Rhs& rhs, Out* out) {
-  // Columns that a core's cache holds, so that rows beyond the first eight find them there.
-  const int64_t panel =
-      s.m <= 8 ? s.n : std::max<int64_t>(1, (1 << 16) / s.k / kFewRowsColumns) * kFewRowsColumns;
+  // Columns that a core's cache holds, so that rows beyond the first eight find them there. While
+  // these are computed, memory brings the next columns.
+  const int64_t panel = s.m <= 8 ? s.n : 2 * kFewRowsColumns;
   for (int64_t n = 0; n < s.n; n += panel) {
     GemmShape part = s;
     part.n = std::min(panel, s.n - n);
     ForGroupsOfRows(s.m, [&](auto rows, int64_t row) {
-      Columns<rows()>(part, lhs + row * s.lhs_m, packed + row * s.k, rhs.From(n),
-                      out + row * s.out_m + n);
+      const T* of_lhs = lhs + row * s.lhs_m;
+      const float* of_packed = packed + row * s.k;
+      Out* to = out + row * s.out_m + n;
+      if (row == 0) {
+        Columns<rows(), 0>(part, of_lhs, of_packed, rhs.From(n), 0, to);
+      } else if (s.m >= 32) {
+        // Three times a third of them.
+        Columns<rows(), 1>(part, of_lhs, of_packed, rhs.From(n), panel + row / 8 % 3, to);
+      } else {
+        Columns<rows(), 3>(part, of_lhs, of_packed, rhs.From(n), panel, to);
+      }
     });
   }
 }
