@@ -100,6 +100,20 @@ def philox(*words):
     return [np.array(w, dtype=np.uint32).reshape(shape) for w in out]
 
 
+def sample_token(attrs, logits, ids, steps, seed, temperature, log_prob_temperature):
+    """Gumbel noise of philox's words, element w * Q + b of a row being word w of its block b."""
+    rows, vocab = logits.shape
+    blocks = -(-vocab // 4)
+    full = lambda x: np.broadcast_to(np.asarray(x), (rows, blocks))
+    words = philox(full(np.arange(blocks)), full(np.asarray(ids)[:, None]),
+                   full(np.asarray(steps)[:, None]), full(attrs["site"]), full(seed[0]), full(seed[1]))
+    bits = np.concatenate(words, 1)[:, :vocab].astype(np.float64)
+    noise = -np.log(-np.log((np.floor(bits / 512) + 0.5) * 2.0 ** -23))
+    tokens = np.argmax(logits / temperature + noise, 1)
+    log_probs = jax.nn.log_softmax(logits / log_prob_temperature)
+    return [tokens.astype(np.int32), log_probs[np.arange(rows), tokens].astype(np.float32)]
+
+
 def scan(node, args):
     attrs = node["attrs"]
     num_carry, num_xs, sinks = attrs["num_carry"], attrs["num_xs"], attrs["y_sinks"]
@@ -269,6 +283,8 @@ def apply(node, args):
         return args[0].reshape(attrs["dims"])
     if op == "reverse":
         return jnp.flip(args[0], attrs["dims"])
+    if op == "sample_token":
+        return sample_token(attrs, *args)
     if op == "scan":
         return scan(node, args)
     if op == "scatter_add_rows":

@@ -20,6 +20,7 @@
 #include "meshwright/ops/cached_attention.h"
 #include "meshwright/ops/collective.h"
 #include "meshwright/ops/quantized_dot.h"
+#include "meshwright/ops/sample_token.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/ops/sum_of_squares.h"
 
@@ -71,6 +72,7 @@ Plain PlainOf(std::string_view op) {
   if (op == "attention_grad") return ops::PlainAttentionGrad;
   if (op == "cached_attention") return ops::PlainCachedAttention;
   if (op == "quantized_dot") return ops::PlainQuantizedDot;
+  if (op == "sample_token") return ops::PlainSampleToken;
   return op == "sum_of_squares" ? ops::PlainSumOfSquares : nullptr;
 }
 

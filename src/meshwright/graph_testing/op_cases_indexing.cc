@@ -9,6 +9,7 @@
 #include "meshwright/ops/philox.h"
 #include "meshwright/ops/random.h"
 #include "meshwright/ops/reduce.h"
+#include "meshwright/ops/sample_token.h"
 #include "meshwright/ops/scatter_add_rows.h"
 #include "meshwright/ops/sort.h"
 #include "meshwright/ops/take_along_last.h"
@@ -273,6 +274,28 @@ void AddOrderCases(std::vector<OpCase>* cases) {
 }
 
 void AddRandomCases(std::vector<OpCase>* cases) {
+  // Two temperatures, none of them 0.
+  cases->push_back(
+      {.op = "sample_token",
+       .name = "rows",
+       .inputs = {F32({4, 11}), U32({4}), U32({4}), U32({2}), F32({}), F32({})},
+       .build =
+           [](Graph&, const Values& in) {
+             const ops::SampledTokens sampled = ops::SampleToken(
+                 in[0], in[1], {.seed = in[3], .step = in[2], .site = 7}, in[4], in[5]);
+             return Values{sampled.tokens, sampled.log_probs};
+           },
+       .check_gradient = false,
+       .low = 0.5,
+       .high = 9,
+       .rejected =
+           [](Graph& g) {
+             const Value ids = g.AddParameter(U32({4}), "ids");
+             const Value one = Input(g, F32({}));
+             ops::SampleToken(Input(g, F32({3, 11})), ids,
+                              {.seed = g.AddParameter(U32({2}), "seed"), .step = ids, .site = 0},
+                              one, one);
+           }});
   cases->push_back(
       {.op = "philox",
        .name = "words",

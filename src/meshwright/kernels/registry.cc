@@ -12,6 +12,7 @@ absl::Status RegisterCpuKernels(const runtime::Plugin* plugin) {
   const std::pair<const char*, runtime::FfiHandler*> kernels[] = {
       {"meshwright.matmul", MatmulHandler},
       {"meshwright.quantized_matmul", QuantizedMatmulHandler},
+      {"meshwright.sample_token", SampleTokenHandler},
       {"meshwright.attention", AttentionHandler},
       {"meshwright.cached_attention", CachedAttentionHandler},
       {"meshwright.attention_grad", AttentionGradHandler},

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "meshwright/base/bfloat16.h"
+#include "meshwright/core/philox.h"
 #include "meshwright/kernels/attention_rows.h"
 #include "meshwright/kernels/few_rows.h"
 #include "meshwright/kernels/gemm.h"
+#include "meshwright/kernels/token_row.h"
 #include "meshwright/kernels/update_rows.h"
 
 namespace mw::kernels {
@@ -184,6 +186,59 @@ TEST_F(RowsTest, ProductsWithInt8) {
   CheckInt8<float, float>();
   CheckInt8<uint16_t, float>();
   CheckInt8<uint16_t, uint16_t>();
+}
+
+// Against the definition in float64, with the random words of core/philox.h.
+TEST_F(RowsTest, TokensOfRows) {
+  for (int round = 0; round < 300; ++round) {
+    const auto vocab = static_cast<int64_t>(Size(1, round % 2 == 0 ? 12 : 300));
+    std::vector<float> logits = Numbers<float>(vocab);
+    for (float& x : logits) x *= 5;
+    if (round % 5 == 0 && vocab > 1) logits[Size(0, vocab - 1)] = -kInfinity;
+    const TokenRow row{.logits = logits.data(),
+                       .vocab = vocab,
+                       .seed = {static_cast<uint32_t>(round), 3000000000U},
+                       .id = 4000000000U + static_cast<uint32_t>(round),
+                       .step = 17,
+                       .site = 99,
+                       .temperature = round % 3 == 0 ? 0.5F : 1.5F,
+                       .log_prob_temperature = 0.75F};
+    std::vector<uint32_t> bits(logits.size());
+    PhiloxRow({row.seed[0], row.seed[1]}, {.row = row.id, .step = row.step, .site = row.site},
+              bits);
+    double most = -kInfinity, second = -kInfinity, sum = 0;
+    int64_t expected = 0;
+    for (int64_t v = 0; v < vocab; ++v) {
+      const double u = ((bits[v] >> 9) + 0.5) * 0x1p-23;
+      const double value = logits[v] / row.temperature - std::log(-std::log(u));
+      if (value > most) {
+        second = most;
+        most = value;
+        expected = v;
+      } else {
+        second = std::max(second, value);
+      }
+      sum += std::exp(static_cast<double>(logits[v]) / row.log_prob_temperature);
+    }
+    const TokenChoice choice = SampleTokenOf(row);
+    // Where rounding does not decide.
+    if (most - second > 1e-4) {
+      EXPECT_EQ(choice.token, expected) << vocab;
+    }
+    ASSERT_TRUE(choice.token >= 0 && choice.token < vocab);
+    ExpectClose(choice.log_prob, logits[choice.token] / row.log_prob_temperature - std::log(sum),
+                1e-5);
+    // A NaN is the largest, and a log-prob that is none.
+    const int64_t odd = Size(0, vocab - 1);
+    logits[odd] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(SampleTokenOf(row).token, odd);
+    EXPECT_TRUE(std::isnan(SampleTokenOf(row).log_prob));
+    logits[odd] = kInfinity;
+    EXPECT_EQ(SampleTokenOf(row).token, odd);
+    std::fill(logits.begin(), logits.end(), -kInfinity);
+    EXPECT_EQ(SampleTokenOf(row).token, 0);
+    EXPECT_TRUE(std::isnan(SampleTokenOf(row).log_prob));
+  }
 }
 
 TEST_F(RowsTest, ScoresAndWeightedSums) {

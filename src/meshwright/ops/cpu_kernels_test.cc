@@ -17,6 +17,7 @@
 #include "meshwright/ops/dot_general.h"
 #include "meshwright/ops/mul.h"
 #include "meshwright/ops/quantized_dot.h"
+#include "meshwright/ops/sample_token.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/ops/sum_of_squares.h"
 
@@ -160,6 +161,30 @@ TEST(QuantizedMatmulKernelTest, LeavesToTheCompilerWhatIsEmpty) {
                             HostTensor::Zeros(DType::kF32, {5, 2})})
                 .kernels.size(),
             1u);
+}
+
+TEST(SampleTokenKernelTest, IsThePlainChoice) {
+  for (const Dims& dims : {Dims{1, 4999}, Dims{7, 131}, Dims{33, 1003}}) {
+    Graph graph;
+    const TensorType word(DType::kU32, {dims[0]}), number(DType::kF32, {});
+    const Value logits = graph.AddParameter(TensorType(DType::kF32, dims), "logits");
+    const Value ids = graph.AddParameter(word, "ids"), steps = graph.AddParameter(word, "steps");
+    const Value seed = graph.AddParameter(TensorType(DType::kU32, {2}), "seed");
+    const Value temperature = graph.AddParameter(number, "temperature"),
+                other = graph.AddParameter(number, "log_prob_temperature");
+    const SampledTokens sampled = SampleToken(
+        logits, ids, {.seed = seed, .step = steps, .site = 0x70636b31}, temperature, other);
+    graph.SetOutputs({sampled.tokens, sampled.log_probs});
+    EXPECT_THAT(Lowered(graph), HasSubstr("meshwright.sample_token"));
+    const Outputs outputs = RunBoth(
+        graph,
+        {RandomTensor(logits.type(), -5, 5, "logits", 0), RandomTensor(word, 0, 4e9, "ids", 1),
+         RandomTensor(word, 0, 4096, "steps", 2), RandomTensor(seed.type(), 0, 4e9, "seed", 3),
+         RandomTensor(number, 0.7, 0.7, "t", 4), RandomTensor(number, 1.3, 1.3, "u", 5)});
+    ASSERT_EQ(outputs.kernels.size(), 2u);
+    EXPECT_EQ(ToDoubles(outputs.kernels[0]), ToDoubles(outputs.plain[0]));
+    EXPECT_LE(Difference(outputs.kernels[1], outputs.plain[1]), 2e-5);
+  }
 }
 
 TEST(MatmulKernelTest, LeavesToTheCompilerWhatItCannotOrNeedNot) {

@@ -25,7 +25,6 @@
 #include "meshwright/ops/dynamic_update_slice.h"
 #include "meshwright/ops/exp.h"
 #include "meshwright/ops/iota.h"
-#include "meshwright/ops/log.h"
 #include "meshwright/ops/min.h"
 #include "meshwright/ops/or.h"
 #include "meshwright/ops/pad.h"
@@ -33,6 +32,7 @@
 #include "meshwright/ops/random.h"
 #include "meshwright/ops/reduce.h"
 #include "meshwright/ops/reshape.h"
+#include "meshwright/ops/sample_token.h"
 #include "meshwright/ops/scan.h"
 #include "meshwright/ops/select.h"
 #include "meshwright/ops/slice.h"
@@ -51,16 +51,11 @@ constexpr uint32_t kChoiceSite = 0x70636b31;
 
 enum Setting { kTemperature, kTopP, kLogProbTemperature, kNumSettings };
 
-Value SettingLike(const ChoiceInputs& inputs, Setting setting, Value like) {
-  const Value scalar = ops::Reshape(ops::SliceInDim(inputs.settings, 0, setting, setting + 1), {});
-  return ops::BroadcastLike(scalar, like);
+Value SettingOf(const ChoiceInputs& inputs, Setting setting) {
+  return ops::Reshape(ops::SliceInDim(inputs.settings, 0, setting, setting + 1), {});
 }
-
-Value LogProbs(Value logits_BV, Value tokens_B) {
-  const Value shift = ops::ReduceMax(logits_BV, {-1});
-  const Value shifted = ops::Sub(logits_BV, ops::BroadcastInDim(shift, logits_BV.dims(), {0}));
-  return ops::Sub(ops::TakeAlongLast(shifted, tokens_B),
-                  ops::Log(ops::ReduceSum(ops::Exp(shifted), {-1})));
+Value SettingLike(const ChoiceInputs& inputs, Setting setting, Value like) {
+  return ops::BroadcastLike(SettingOf(inputs, setting), like);
 }
 
 // A token for each row by top-k and top-p among the scaled logits.
@@ -120,19 +115,24 @@ Choice ChooseTokens(Value logits, Value positions, const ChoiceInputs& inputs, C
         logits.graph().scope());
   }
   const graph::Scope scope(logits, "choose_tokens");
+  const ops::RandomStream stream{
+      .seed = inputs.seed, .step = ops::Convert(positions, DType::kU32), .site = kChoiceSite};
+  if (mode == ChoiceMode::kSample) {
+    const ops::SampledTokens sampled =
+        ops::SampleToken(logits, inputs.sample_ids, stream, SettingOf(inputs, kTemperature),
+                         SettingOf(inputs, kLogProbTemperature));
+    return {sampled.tokens, sampled.log_probs};
+  }
   Value tokens;
   if (mode == ChoiceMode::kGreedy) {
     tokens = ops::ArgMax(logits, -1);
   } else {
     const Value scaled = ops::Div(logits, SettingLike(inputs, kTemperature, logits));
-    const Value noise = ops::Gumbel(
-        {.seed = inputs.seed, .step = ops::Convert(positions, DType::kU32), .site = kChoiceSite},
-        inputs.sample_ids, logits.dim(1));
-    tokens = mode == ChoiceMode::kSample ? ops::ArgMax(ops::Add(scaled, noise), -1)
-                                         : ChooseFiltered(scaled, noise, inputs);
+    const Value noise = ops::Gumbel(stream, inputs.sample_ids, logits.dim(1));
+    tokens = ChooseFiltered(scaled, noise, inputs);
   }
-  return {tokens,
-          LogProbs(ops::Div(logits, SettingLike(inputs, kLogProbTemperature, logits)), tokens)};
+  return {tokens, ops::LogProbOfToken(
+                      ops::Div(logits, SettingLike(inputs, kLogProbTemperature, logits)), tokens)};
 }
 
 absl::StatusOr<compile::Program> BuildQuantizeProgram(const models::Model& model,
