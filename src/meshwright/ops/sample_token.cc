@@ -35,7 +35,10 @@ class Def final : public OpDef {
         TensorType(DType::kF32, {}),
     };
     bool fit = logits.dtype == DType::kF32 && logits.rank() == 2 && logits.dims[1] > 0;
-    for (int i = 1; i < kOperands; ++i) fit = fit && node.operand(i).type() == expected[i];
+    for (int i = 1; i < kOperands; ++i) {
+      fit = fit && node.operand(i).dtype() == expected[i].dtype &&
+            node.operand(i).dims() == expected[i].dims;
+    }
     if (!fit) {
       node.Fail(
           fmt::format("logits {}, row ids {}, step {}, seed {}, temperatures {} and {} do not "
