@@ -189,6 +189,7 @@ TEST_P(KernelRegistryTest, TasksAreDoneOnceAndTheirErrorsArrive) {
   auto executable = client_->Compile(text(5, -1));
   ASSERT_TRUE(executable.ok()) << executable.status();
   std::vector<std::thread> callers;
+  callers.reserve(4);
   std::atomic<int> wrong = 0;
   for (int caller = 0; caller < 4; ++caller) {
     callers.emplace_back([&, caller] {

@@ -64,12 +64,14 @@ class Def final : public OpDef {
     std::vector<std::string> results;
     if (HasCpuKernels(ctx.target()) && node.operand(0).dim(0) > 0) {
       std::vector<KernelBuffer> operands;
+      operands.reserve(kOperands);
       for (int i = 0; i < kOperands; ++i) operands.push_back({node.operand(i).type()});
       results = CallCpuKernel(ctx, "meshwright.sample_token", operands,
                               {{node.types()[0]}, {node.types()[1]}},
                               {{"site", fmt::format("{} : i64", node.attrs().Int("site"))}});
     } else {
       std::vector<std::string> operands;
+      operands.reserve(kOperands);
       for (int i = 0; i < kOperands; ++i) operands.push_back(ctx.operand(i));
       results = ctx.Inline(*PlainSampleToken(node), operands);
     }

@@ -87,6 +87,7 @@ class SamplerInt8Test : public ::testing::Test {
     sampling.num_samples = num_samples;
     sampling.seed = 5;
     std::vector<int32_t> prompt;
+    prompt.reserve(40);
     for (int32_t i = 0; i < 40; ++i) prompt.push_back(i * 7 % 131);
     const auto samples = (*sampler)->Generate(params, {prompt, {3, 1, 4, 1, 5}}, sampling);
     EXPECT_TRUE(samples.ok()) << samples.status();
