@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "meshwright/models/int8_weights.h"
 #include "meshwright/runtime/device_spec.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/open_model.h"
@@ -44,9 +45,8 @@ const Loaded* Load(int num_devices = 1) {
     const std::string device = "cpu:" + std::to_string(num_devices);
     result->client = *runtime::Client::Create(*runtime::ParseDeviceSpec(device));
     result->model = std::make_unique<OpenedModel>(*OpenModel(path));
-    models::ModelOptions floats = Options().model;
-    floats.int8_weights = false;
-    auto tensors = *LoadParams(*result->model, result->model->model->Params(floats), DType::kF32);
+    const auto specs = result->model->model->Params(models::WithFloatWeights(Options().model));
+    auto tensors = *LoadParams(*result->model, specs, DType::kF32);
     result->params = *UploadParams(*result->client, std::move(tensors), num_devices);
   }
   return result.get();

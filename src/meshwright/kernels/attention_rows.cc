@@ -115,9 +115,6 @@ void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16) {
   }
 }
 
-HWY_INLINE float Widened(float x) { return x; }
-HWY_INLINE float Widened(uint16_t x) { return BFloat16ToFloat(x); }
-
 // Dot products of kGroups queries and kRows rows.
 template <int kGroups, int kRows, typename T>
 HWY_INLINE void DotBlock(const float* HWY_RESTRICT q, const T* HWY_RESTRICT rows, int64_t stride,

@@ -19,8 +19,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace mw::kernels::HWY_NAMESPACE {
 
-HWY_INLINE float Widened(float x) { return x; }
-HWY_INLINE float Widened(uint16_t x) { return BFloat16ToFloat(x); }
 HWY_INLINE void Put(float sum, float* out) { *out = sum; }
 HWY_INLINE void Put(float sum, uint16_t* out) { *out = FloatToBFloat16(sum); }
 
@@ -309,10 +307,9 @@ void Dequantize(const int8_t* data, const float* scales, int64_t n, void* out, b
 }
 
 int64_t FewRowsTaskColumns(double microseconds, int64_t n) {
-  constexpr double kTask = 12;
   constexpr int64_t kMost = 64;
   const int64_t smallest_tasks = (n + kFewRowsColumns - 1) / kFewRowsColumns;
-  const int64_t tasks = std::clamp<int64_t>(static_cast<int64_t>(microseconds / kTask), 1,
+  const int64_t tasks = std::clamp<int64_t>(static_cast<int64_t>(microseconds / kFewRowsTask), 1,
                                             std::min(kMost, smallest_tasks));
   return (smallest_tasks + tasks - 1) / tasks * kFewRowsColumns;
 }

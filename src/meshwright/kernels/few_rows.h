@@ -39,6 +39,9 @@ class PackedRows {
 // of which `shape` has all or some columns.
 void FewRows(const GemmShape& shape, const PackedRows& lhs, const void* rhs, void* out);
 
+// Microseconds that are worth a task.
+inline constexpr double kFewRowsTask = 12;
+
 // Columns of a task of a product of n columns that takes a core so long: small tasks, so that
 // threads end at about the same time. Tasks begin where bits do not depend on it.
 int64_t FewRowsTaskColumns(double microseconds, int64_t n);

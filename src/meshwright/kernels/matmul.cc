@@ -84,12 +84,11 @@ Tiles TilesOf(const GemmShape& s) {
 // The same where rows are few: parts of the columns, and several matrices together only where they
 // are tiny.
 Tiles TilesOfFewRows(const GemmShape& s) {
-  constexpr double kTask = 12;  // microseconds
   const double whole = std::max(ArithmeticTime(s), ReadTime(s, s.k * s.n, true));
   Tiles tiles{.m = s.m, .n = FewRowsTaskColumns(whole, s.n), .rows = 1};
   tiles.columns = CeilDiv(s.n, tiles.n);
   if (tiles.columns == 1) {
-    tiles.matrices_together = std::max<int64_t>(1, static_cast<int64_t>(kTask / whole));
+    tiles.matrices_together = std::max<int64_t>(1, static_cast<int64_t>(kFewRowsTask / whole));
   }
   return tiles;
 }

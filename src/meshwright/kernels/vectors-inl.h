@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "meshwright/base/bfloat16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace mw::kernels::HWY_NAMESPACE {
@@ -35,7 +36,9 @@ HWY_INLINE void StoreNarrow(Vec v, uint16_t* out) {
   hn::StoreU(hn::DemoteTo(dn, hn::BitCast(di, hn::ShiftRight<16>(NarrowBits(v)))), dn, out);
 }
 
-// A vector of float32, or of bf16 widened.
+// A number of float32, or of bf16 widened, and a vector of them.
+HWY_INLINE float Widened(float x) { return x; }
+HWY_INLINE float Widened(uint16_t x) { return BFloat16ToFloat(x); }
 HWY_INLINE Vec LoadWide(const float* in) { return hn::LoadU(F32(), in); }
 HWY_INLINE Vec LoadWide(const uint16_t* in) {
   const hn::Rebind<uint16_t, F32> dn;

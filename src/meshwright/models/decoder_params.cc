@@ -53,8 +53,7 @@ std::vector<ParamSpec> DecoderModel::LayerParams(const ModelOptions& options) co
 std::vector<ParamSpec> DecoderModel::Params(const ModelOptions& options) const {
   const ModelConfig& c = config();
   const Init normal = Init::Normal(c.initializer_range);
-  ModelOptions floats = options;
-  floats.int8_weights = false;
+  const ModelOptions floats = WithFloatWeights(options);
   std::vector<ParamSpec> params;
   params.push_back({"embed_tokens.weight",
                     {c.vocab_size, c.hidden_size},

@@ -6,6 +6,11 @@
 
 namespace mw::models {
 
+ModelOptions WithFloatWeights(ModelOptions options) {
+  options.int8_weights = false;
+  return options;
+}
+
 bool BecomesInt8(const nn::ParamSpec& spec) {
   // The dims of one layer's.
   const size_t rank = spec.dims.size() - (spec.stacked ? 1 : 0);

@@ -5,9 +5,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "meshwright/models/model.h"
 #include "meshwright/nn/param.h"
 
 namespace mw::models {
+
+// `options` of the same model with its own weights.
+ModelOptions WithFloatWeights(ModelOptions options);
 
 // Whether it is a matrix that becomes int8: those of the model itself, not norms and adapters.
 bool BecomesInt8(const nn::ParamSpec& spec);

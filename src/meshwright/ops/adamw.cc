@@ -59,20 +59,15 @@ class Def final : public OpDef {
     const Node& node = ctx.node();
     std::vector<std::string> results;
     if (HasCpuKernels(ctx.target()) && CpuKernelsTake(node.operand(0).dtype())) {
-      std::vector<KernelBuffer> operands, outputs;
-      for (int i = 0; i < kOperands; ++i) operands.push_back({node.operand(i).type()});
-      for (const TensorType& type : node.types()) outputs.push_back({type});
       std::vector<std::pair<std::string, std::string>> config;
       for (const char* name : {"b1", "b2", "eps", "decay"}) {
         config.emplace_back(name, F64Attribute(node.attrs().Get<double>(name)));
       }
       const bool narrow = node.attrs().Get<DType>("grad_dtype") == DType::kBF16;
       config.emplace_back("round_grad", narrow ? "true" : "false");
-      results = CallCpuKernel(ctx, "meshwright.adamw", operands, outputs, config, {0, 1, 2});
+      results = CallCpuKernel(ctx, "meshwright.adamw", config, {0, 1, 2});
     } else {
-      std::vector<std::string> operands;
-      for (int i = 0; i < kOperands; ++i) operands.push_back(ctx.operand(i));
-      results = ctx.Inline(*PlainAdamWInPlace(node), operands);
+      results = InlineOverOperands(ctx, *PlainAdamWInPlace(node));
     }
     for (int i = 0; i < 3; ++i) ctx.Set(i, results[i]);
   }

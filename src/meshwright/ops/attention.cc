@@ -113,8 +113,7 @@ class Def final : public OpDef {
       results = CallAttentionKernel(
           ctx, mosaic::FlashForward(attention, mosaic::BlocksOf(attention)), ctx.node().types());
     } else {
-      results = ctx.Inline(*PlainAttention(ctx.node()),
-                           {ctx.operand(0), ctx.operand(1), ctx.operand(2), ctx.operand(3)});
+      results = InlineOverOperands(ctx, *PlainAttention(ctx.node()));
     }
     for (int i = 0; i < 2; ++i) ctx.Set(i, results[i]);
   }

@@ -5,6 +5,7 @@
 #include "meshwright/ops/attention.h"
 #include "meshwright/ops/attention_kernel.h"
 #include "meshwright/ops/elementwise.h"
+#include "meshwright/ops/operand_parameters.h"
 
 namespace mw::ops {
 namespace {
@@ -63,10 +64,8 @@ class Def final : public OpDef {
       return;
     }
     if (!HasAttentionKernel(ctx)) {
-      std::vector<std::string> operands;
-      for (int i = 0; i < 7; ++i) operands.push_back(ctx.operand(i));
       const std::vector<std::string> results =
-          ctx.Inline(*PlainAttentionGrad(ctx.node()), operands);
+          InlineOverOperands(ctx, *PlainAttentionGrad(ctx.node()));
       for (int i = 0; i < 3; ++i) ctx.Set(i, results[i]);
       return;
     }

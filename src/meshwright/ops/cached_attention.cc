@@ -108,16 +108,10 @@ class Def final : public OpDef {
     std::vector<std::string> results;
     if (HasCpuKernels(ctx.target()) && CpuKernelsTake(node.operand(0).dtype()) &&
         CpuKernelsTake(node.operand(3).dtype())) {
-      std::vector<KernelBuffer> operands, outputs;
-      for (int i = 0; i < kOperands; ++i) operands.push_back({node.operand(i).type()});
-      for (const TensorType& type : node.types()) outputs.push_back({type});
       const std::string scale = F64Attribute(node.attrs().Get<double>("scale"));
-      results = CallCpuKernel(ctx, "meshwright.cached_attention", operands, outputs,
-                              {{"scale", scale}}, {-1, 3, 4});
+      results = CallCpuKernel(ctx, "meshwright.cached_attention", {{"scale", scale}}, {-1, 3, 4});
     } else {
-      std::vector<std::string> operands;
-      for (int i = 0; i < kOperands; ++i) operands.push_back(ctx.operand(i));
-      results = ctx.Inline(*PlainCachedAttention(node), operands);
+      results = InlineOverOperands(ctx, *PlainCachedAttention(node));
     }
     for (int i = 0; i < 3; ++i) ctx.Set(i, results[i]);
   }

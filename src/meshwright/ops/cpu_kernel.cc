@@ -37,4 +37,14 @@ std::vector<std::string> CallCpuKernel(
   return stablehlo::CustomCall(&ctx.writer(), call);
 }
 
+std::vector<std::string> CallCpuKernel(
+    LowerContext& ctx, const std::string& name,
+    const std::vector<std::pair<std::string, std::string>>& config,
+    const std::vector<int>& aliases) {
+  std::vector<KernelBuffer> operands, results;
+  for (const Value& operand : ctx.node().operands()) operands.push_back({operand.type()});
+  for (const TensorType& type : ctx.node().types()) results.push_back({type});
+  return CallCpuKernel(ctx, name, operands, results, config, aliases);
+}
+
 }  // namespace mw::ops

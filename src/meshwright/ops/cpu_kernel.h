@@ -36,6 +36,12 @@ std::vector<std::string> CallCpuKernel(
     const std::vector<std::pair<std::string, std::string>>& config,
     const std::vector<int>& aliases = {});
 
+// The same with all operands and results of the node, row-major.
+std::vector<std::string> CallCpuKernel(
+    LowerContext& ctx, const std::string& name,
+    const std::vector<std::pair<std::string, std::string>>& config,
+    const std::vector<int>& aliases = {});
+
 }  // namespace mw::ops
 
 #endif  // MESHWRIGHT_OPS_CPU_KERNEL_H_

@@ -14,4 +14,11 @@ std::vector<Value> OperandParameters(Graph& graph, const Node& node) {
   return parameters;
 }
 
+std::vector<std::string> InlineOverOperands(LowerContext& ctx, const Graph& graph) {
+  std::vector<std::string> operands;
+  operands.reserve(ctx.node().operands().size());
+  for (int i = 0; i < ctx.node().num_operands(); ++i) operands.push_back(ctx.operand(i));
+  return ctx.Inline(graph, operands);
+}
+
 }  // namespace mw::ops

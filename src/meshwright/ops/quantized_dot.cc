@@ -80,12 +80,9 @@ class Def final : public OpDef {
                         (out.dtype == DType::kF32 || out.dtype == x.dtype) &&
                         NumElements(out.dims) > 0 && x.dims.back() > 0;
     if (kernel) {
-      ctx.Set(0, CallCpuKernel(ctx, "meshwright.quantized_matmul",
-                               {{x}, {node.operand(1).type()}, {node.operand(2).type()}}, {{out}},
-                               {})[0]);
+      ctx.Set(0, CallCpuKernel(ctx, "meshwright.quantized_matmul", {})[0]);
     } else {
-      ctx.Set(0, ctx.Inline(*PlainQuantizedDot(node),
-                            {ctx.operand(0), ctx.operand(1), ctx.operand(2)})[0]);
+      ctx.Set(0, InlineOverOperands(ctx, *PlainQuantizedDot(node))[0]);
     }
   }
 };

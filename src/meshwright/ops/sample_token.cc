@@ -63,17 +63,10 @@ class Def final : public OpDef {
     const Node& node = ctx.node();
     std::vector<std::string> results;
     if (HasCpuKernels(ctx.target()) && node.operand(0).dim(0) > 0) {
-      std::vector<KernelBuffer> operands;
-      operands.reserve(kOperands);
-      for (int i = 0; i < kOperands; ++i) operands.push_back({node.operand(i).type()});
-      results = CallCpuKernel(ctx, "meshwright.sample_token", operands,
-                              {{node.types()[0]}, {node.types()[1]}},
+      results = CallCpuKernel(ctx, "meshwright.sample_token",
                               {{"site", fmt::format("{} : i64", node.attrs().Int("site"))}});
     } else {
-      std::vector<std::string> operands;
-      operands.reserve(kOperands);
-      for (int i = 0; i < kOperands; ++i) operands.push_back(ctx.operand(i));
-      results = ctx.Inline(*PlainSampleToken(node), operands);
+      results = InlineOverOperands(ctx, *PlainSampleToken(node));
     }
     for (int i = 0; i < 2; ++i) ctx.Set(i, results[static_cast<size_t>(i)]);
   }

@@ -43,12 +43,10 @@ class Def final : public OpDef {
     const Node& node = ctx.node();
     if (HasCpuKernels(ctx.target())) {
       const bool narrow = node.attrs().Get<DType>("dtype") == DType::kBF16;
-      ctx.Set(0,
-              CallCpuKernel(ctx, "meshwright.sum_of_squares",
-                            {{node.operand(0).type()}, {node.operand(1).type()}},
-                            {{node.types()[0]}}, {{"round_grad", narrow ? "true" : "false"}})[0]);
+      ctx.Set(0, CallCpuKernel(ctx, "meshwright.sum_of_squares",
+                               {{"round_grad", narrow ? "true" : "false"}})[0]);
     } else {
-      ctx.Set(0, ctx.Inline(*PlainSumOfSquares(node), {ctx.operand(0), ctx.operand(1)})[0]);
+      ctx.Set(0, InlineOverOperands(ctx, *PlainSumOfSquares(node))[0]);
     }
   }
 };

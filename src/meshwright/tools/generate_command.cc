@@ -13,6 +13,7 @@
 #include "meshwright/data/jsonl_row.h"
 #include "meshwright/data/tokenizer.h"
 #include "meshwright/io/file_util.h"
+#include "meshwright/models/int8_weights.h"
 #include "meshwright/train/load_params.h"
 #include "meshwright/train/open_model.h"
 #include "meshwright/train/sample_text.h"
@@ -106,11 +107,10 @@ absl::Status RunGenerate(const GenerateArgs& args, std::shared_ptr<const runtime
   options.num_devices = static_cast<int>(std::min<int64_t>(args.num_devices, args.num_samples));
   MW_ASSIGN_OR_RETURN(const std::unique_ptr<train::Sampler> sampler,
                       train::Sampler::Create(client, cache, opened.model.get(), options));
-  models::ModelOptions floats = options.model;
-  floats.int8_weights = false;
   MW_ASSIGN_OR_RETURN(
       std::vector<HostTensor> tensors,
-      train::LoadParams(opened, opened.model->Params(floats), args.weight_dtype, args.seed));
+      train::LoadParams(opened, opened.model->Params(models::WithFloatWeights(options.model)),
+                        args.weight_dtype, args.seed));
   MW_ASSIGN_OR_RETURN(const std::vector<std::vector<runtime::Buffer>> params,
                       train::UploadParams(*client, std::move(tensors), options.num_devices));
 

@@ -32,12 +32,6 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// `options` of the same model with the weights that Generate gets.
-models::ModelOptions WithFloats(models::ModelOptions options) {
-  options.int8_weights = false;
-  return options;
-}
-
 // Adds to `seconds` what it lives, without what is compiled then.
 class Timer {
  public:
@@ -137,7 +131,7 @@ class Sampler::Impl {
       : programs_(std::move(client), cache, model, options),
         model_(model),
         options_(options),
-        specs_(model->Params(WithFloats(options.model))) {
+        specs_(model->Params(models::WithFloatWeights(options.model))) {
     const int64_t limit = model->config().max_position;
     max_length_ = options.max_length == 0 ? limit : std::min(options.max_length, limit);
   }

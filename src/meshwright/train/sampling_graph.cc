@@ -139,11 +139,9 @@ absl::StatusOr<compile::Program> BuildQuantizeProgram(const models::Model& model
                                                       const models::ModelOptions& options,
                                                       DType weight_dtype) {
   return compile::BuildProgram("quantize", [&](Graph& graph) {
-    models::ModelOptions floats = options;
-    floats.int8_weights = false;
     std::vector<Value> outputs;
     std::vector<std::string> names;
-    for (const nn::ParamSpec& spec : model.Params(floats)) {
+    for (const nn::ParamSpec& spec : model.Params(models::WithFloatWeights(options))) {
       if (!models::BecomesInt8(spec)) continue;
       const Value w = graph.AddParameter(TensorType(weight_dtype, spec.dims), spec.name);
       const ops::QuantizedMatrix quantized = ops::Quantize(w);
