@@ -5,10 +5,9 @@
 #include <type_traits>
 
 #include "meshwright/base/bfloat16.h"
+#include "meshwright/kernels/highway_targets.h"
 
 // Compiled once for each instruction set; HWY_DYNAMIC_DISPATCH takes the best that there is.
-// Arrays of vectors need vectors of a fixed size.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "meshwright/kernels/attention_rows.cc"
 #include "hwy/foreach_target.h"

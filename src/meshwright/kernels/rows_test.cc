@@ -1,7 +1,11 @@
-// The inner loops of kernels on odd sizes, against sums in float64. Buffers have exactly the sizes
-// that the headers ask for, so that the address sanitizer sees a step too far.
+// The inner loops of kernels on odd sizes, against sums in float64, with each instruction set that
+// this CPU has and not only its best. Buffers have exactly the sizes that the headers ask for, so
+// that the address sanitizer sees a step too far.
+#include "meshwright/kernels/highway_targets.h"
+// After highway_targets.
 #include <gtest/gtest.h>
 #include <hwy/aligned_allocator.h>
+#include <hwy/tests/hwy_gtest.h>
 
 #include <cmath>
 #include <limits>
@@ -24,7 +28,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 float Wide(float x) { return x; }
 float Wide(uint16_t x) { return BFloat16ToFloat(x); }
 
-class RowsTest : public testing::Test {
+template <typename Base>
+class WithNumbers : public Base {
  protected:
   int64_t Size(int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random_);
@@ -165,31 +170,35 @@ class RowsTest : public testing::Test {
   std::mt19937 random_{1};
 };
 
-TEST_F(RowsTest, ProductsOfAnySize) {
+class GemmTest : public WithNumbers<testing::Test> {};
+class RowsTest : public WithNumbers<hwy::TestWithParamTarget> {};
+HWY_TARGET_INSTANTIATE_TEST_SUITE_P(RowsTest);
+
+TEST_F(GemmTest, ProductsOfAnySize) {
   CheckProducts<float, float>(/*few_rows=*/false);
   CheckProducts<uint16_t, float>(false);
   CheckProducts<uint16_t, uint16_t>(false);
 }
 
-TEST_F(RowsTest, ProductsOfWidenedOperands) {
+TEST_F(GemmTest, ProductsOfWidenedOperands) {
   CheckProducts<uint16_t, float>(false, GemmInFloat32);
   CheckProducts<uint16_t, uint16_t>(false, GemmInFloat32);
 }
 
-TEST_F(RowsTest, ProductsOfFewRows) {
+TEST_P(RowsTest, ProductsOfFewRows) {
   CheckProducts<float, float>(/*few_rows=*/true);
   CheckProducts<uint16_t, float>(true);
   CheckProducts<uint16_t, uint16_t>(true);
 }
 
-TEST_F(RowsTest, ProductsWithInt8) {
+TEST_P(RowsTest, ProductsWithInt8) {
   CheckInt8<float, float>();
   CheckInt8<uint16_t, float>();
   CheckInt8<uint16_t, uint16_t>();
 }
 
 // Against the definition in float64, with the random words of core/philox.h.
-TEST_F(RowsTest, TokensOfRows) {
+TEST_P(RowsTest, TokensOfRows) {
   for (int round = 0; round < 300; ++round) {
     const auto vocab = static_cast<int64_t>(Size(1, round % 2 == 0 ? 12 : 300));
     std::vector<float> logits = Numbers<float>(vocab);
@@ -241,12 +250,12 @@ TEST_F(RowsTest, TokensOfRows) {
   }
 }
 
-TEST_F(RowsTest, ScoresAndWeightedSums) {
+TEST_P(RowsTest, ScoresAndWeightedSums) {
   CheckRows<float>();
   CheckRows<uint16_t>();
 }
 
-TEST_F(RowsTest, SoftmaxAndItsGradient) {
+TEST_P(RowsTest, SoftmaxAndItsGradient) {
   for (int round = 0; round < 200; ++round) {
     const int64_t keys = Size(1, 70), padded = (keys + kRowPadding - 1) / kRowPadding * kRowPadding;
     const auto scores = hwy::AllocateAligned<float>(padded),
@@ -294,7 +303,7 @@ TEST_F(RowsTest, SoftmaxAndItsGradient) {
   }
 }
 
-TEST_F(RowsTest, ConversionsAndSums) {
+TEST_P(RowsTest, ConversionsAndSums) {
   for (int round = 0; round < 50; ++round) {
     const int64_t n = Size(1, 70);
     std::vector<float> a = Numbers<float>(n);
@@ -363,7 +372,7 @@ void CheckAdamW(const std::vector<Param>& param, const std::vector<float>& m,
   }
 }
 
-TEST_F(RowsTest, UpdatesAreThoseOfAdamW) {
+TEST_P(RowsTest, UpdatesAreThoseOfAdamW) {
   for (int round = 0; round < 40; ++round) {
     const int64_t n = Size(0, 70);
     std::vector<float> v = Numbers<float>(n);
@@ -383,7 +392,7 @@ TEST_F(RowsTest, UpdatesAreThoseOfAdamW) {
   }
 }
 
-TEST_F(RowsTest, SumsOfSquares) {
+TEST_P(RowsTest, SumsOfSquares) {
   for (int round = 0; round < 40; ++round) {
     const GradientOfSum gradient{.scale = 0.3F, .round = round % 2 == 1};
     std::vector<float> sums = Numbers<float>(Size(0, 300));

@@ -5,10 +5,9 @@
 #include <limits>
 
 #include "meshwright/core/philox.h"
+#include "meshwright/kernels/highway_targets.h"
 
 // Compiled once for each instruction set; HWY_DYNAMIC_DISPATCH takes the best that there is.
-// Arrays of vectors need vectors of a fixed size.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "meshwright/kernels/token_row.cc"
 #include "hwy/foreach_target.h"
@@ -72,24 +71,19 @@ HWY_INLINE Vec NoiseOf(Words bits) {
   return hn::Neg(hn::Log(d, hn::Neg(hn::Log(d, u))));
 }
 
-// The largest value so far of each lane, and where it was first.
-struct Largest {
-  Vec value;
-  Words at;
-  Vec logit;  // the largest, without noise
-};
-
+// The largest value so far of each lane, where it was first, and the largest logit. (Not a struct:
+// its constructor would be compiled for the baseline, which cannot have Arm's vectors inlined.)
 HWY_INLINE void Take(Vec logits, Vec noise, Words at, hn::Mask<F32> counts, Vec temperature,
-                     Largest* largest) {
+                     Vec* largest, Words* at_largest, Vec* largest_logit) {
   const F32 d;
   const Vec infinity = hn::Set(d, std::numeric_limits<float>::infinity());
   Vec value = hn::Add(hn::Div(logits, temperature), noise);
   // A NaN counts as infinity.
   value = hn::IfThenElse(hn::IsNaN(value), infinity, value);
-  const hn::Mask<F32> more = hn::And(counts, hn::Gt(value, largest->value));
-  largest->value = hn::IfThenElse(more, value, largest->value);
-  largest->at = hn::IfThenElse(hn::RebindMask(U32(), more), at, largest->at);
-  largest->logit = hn::IfThenElse(counts, hn::Max(largest->logit, logits), largest->logit);
+  const hn::Mask<F32> more = hn::And(counts, hn::Gt(value, *largest));
+  *largest = hn::IfThenElse(more, value, *largest);
+  *at_largest = hn::IfThenElse(hn::RebindMask(U32(), more), at, *at_largest);
+  *largest_logit = hn::IfThenElse(counts, hn::Max(*largest_logit, logits), *largest_logit);
 }
 
 // exp(logits / temperature - shift), summed.
@@ -108,7 +102,7 @@ HWY_INLINE float SumOfExps(const TokenRow& row, float shift) {
   for (; v < row.vocab; v += lanes) {
     const hn::Mask<F32> counts = hn::FirstN(d, static_cast<size_t>(std::min(lanes, row.vocab - v)));
     const Vec exps =
-        hn::Exp(d, hn::Sub(hn::Div(hn::MaskedLoad(counts, d, row.logits + v), temperature), less));
+        hn::Exp(d, hn::Sub(hn::Div(LoadFirst(row.logits + v, row.vocab - v), temperature), less));
     sums[0] = hn::Add(sums[0], hn::IfThenElseZero(counts, exps));
   }
   return hn::GetLane(
@@ -123,10 +117,10 @@ TokenChoice Sample(const TokenRow& row) {
   const Vec temperature = hn::Set(d, row.temperature);
   // Word w of block b is the noise of token w * blocks + b.
   const int64_t blocks = (row.vocab + 3) / 4;
-  Largest largest[4];
+  Vec largest[4] = {lowest, lowest, lowest, lowest}, logit = lowest;
+  Words at_largest[4];
   for (int w = 0; w < 4; ++w) {
-    largest[w] = {lowest, hn::Set(du, static_cast<uint32_t>(std::min(w * blocks, row.vocab - 1))),
-                  lowest};
+    at_largest[w] = hn::Set(du, static_cast<uint32_t>(std::min(w * blocks, row.vocab - 1)));
   }
   bool has_nan = false;
   for (int64_t b = 0; b < blocks; b += lanes) {
@@ -137,10 +131,10 @@ TokenChoice Sample(const TokenRow& row) {
       const int64_t end = std::min((w + 1) * blocks, row.vocab);
       if (first >= end) continue;
       const hn::Mask<F32> counts = hn::FirstN(d, static_cast<size_t>(std::min(lanes, end - first)));
-      const Vec logits = hn::MaskedLoad(counts, d, row.logits + first);
+      const Vec logits = LoadFirst(row.logits + first, end - first);
       has_nan = has_nan || !hn::AllFalse(d, hn::IsNaN(logits));
       Take(logits, NoiseOf(words[w]), hn::Iota(du, static_cast<uint32_t>(first)), counts,
-           temperature, &largest[w]);
+           temperature, &largest[w], &at_largest[w], &logit);
     }
   }
   // Of equal ones the first.
@@ -149,11 +143,9 @@ TokenChoice Sample(const TokenRow& row) {
   HWY_ALIGN uint32_t at[kMostLanes];
   float most = -std::numeric_limits<float>::infinity();
   auto token = static_cast<uint32_t>(row.vocab);
-  Vec logit = lowest;
-  for (const Largest& of_word : largest) {
-    logit = hn::Max(logit, of_word.logit);
-    hn::Store(of_word.value, d, values);
-    hn::Store(of_word.at, du, at);
+  for (int w = 0; w < 4; ++w) {
+    hn::Store(largest[w], d, values);
+    hn::Store(at_largest[w], du, at);
     for (int64_t i = 0; i < lanes; ++i) {
       if (values[i] > most || (values[i] == most && at[i] < token)) {
         most = values[i];

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "meshwright/kernels/highway_targets.h"
+
 // Compiled once for each instruction set; HWY_DYNAMIC_DISPATCH takes the best that there is.
-// Members that are vectors need vectors of a fixed size.
-#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "meshwright/kernels/update_rows.cc"
 #include "hwy/foreach_target.h"

@@ -7,6 +7,7 @@
 #define MESHWRIGHT_KERNELS_VECTORS_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -44,6 +45,17 @@ HWY_INLINE Vec LoadWide(const uint16_t* in) {
   const hn::Rebind<uint16_t, F32> dn;
   const hn::RebindToUnsigned<F32> du;
   return hn::BitCast(F32(), hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(dn, in))));
+}
+
+// The first n numbers of a vector, then zeros; reads nothing beyond them. (MaskedLoad may, and on
+// some instruction sets faults where `in` is not aligned.)
+HWY_INLINE Vec LoadFirst(const float* in, int64_t n) {
+  const F32 d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (n >= lanes) return hn::LoadU(d, in);
+  HWY_ALIGN float first[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::copy_n(in, n, first);
+  return hn::Load(d, first);
 }
 
 // v as bf16 holds it.
