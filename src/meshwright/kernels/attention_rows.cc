@@ -114,10 +114,15 @@ void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16) {
   }
 }
 
-// Dot products of kGroups queries and kRows rows.
+// Rows whose reading is worth the time that memory takes to answer.
+constexpr int64_t kAhead = 24;
+
+// Dot products of kGroups queries and kRows rows. Meanwhile memory is asked for the rows after them
+// and for those of `next`.
 template <int kGroups, int kRows, typename T>
-HWY_INLINE void DotBlock(const float* HWY_RESTRICT q, const T* HWY_RESTRICT rows, int64_t stride,
-                         int64_t width, float* HWY_RESTRICT scores, int64_t score_stride) {
+HWY_INLINE void DotBlock(const float* HWY_RESTRICT q, const T* HWY_RESTRICT rows,
+                         const T* HWY_RESTRICT next, int64_t stride, int64_t width,
+                         float* HWY_RESTRICT scores, int64_t score_stride) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   Vec sums[kGroups][4];
@@ -128,7 +133,11 @@ HWY_INLINE void DotBlock(const float* HWY_RESTRICT q, const T* HWY_RESTRICT rows
   for (; j + lanes <= width; j += lanes) {
     Vec row[kRows];
 #pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) row[i] = LoadWide(rows + i * stride + j);
+    for (int i = 0; i < kRows; ++i) {
+      row[i] = LoadWide(rows + i * stride + j);
+      PrefetchToL2(rows + (kAhead + i) * stride + j);
+      PrefetchToL2(next + i * stride + j);
+    }
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
       const Vec query = hn::LoadU(d, q + g * width + j);
@@ -149,15 +158,15 @@ HWY_INLINE void DotBlock(const float* HWY_RESTRICT q, const T* HWY_RESTRICT rows
 }
 
 template <int kGroups, typename T>
-void DotGroups(const float* q, const T* rows, int64_t num_rows, int64_t stride, int64_t width,
-               float* scores, int64_t score_stride) {
+void DotGroups(const float* q, const T* rows, const T* next, int64_t num_rows, int64_t stride,
+               int64_t width, float* scores, int64_t score_stride) {
+  const auto block = [&](auto together, int64_t i) {
+    DotBlock<kGroups, together()>(q, rows + i * stride, next + i * stride, stride, width,
+                                  scores + i, score_stride);
+  };
   int64_t i = 0;
-  for (; i + 4 <= num_rows; i += 4) {
-    DotBlock<kGroups, 4>(q, rows + i * stride, stride, width, scores + i, score_stride);
-  }
-  for (; i < num_rows; ++i) {
-    DotBlock<kGroups, 1>(q, rows + i * stride, stride, width, scores + i, score_stride);
-  }
+  for (; i + 4 <= num_rows; i += 4) block(std::integral_constant<int, 4>(), i);
+  for (; i < num_rows; ++i) block(std::integral_constant<int, 1>(), i);
 }
 
 // Up to kGroups weighted sums of rows: kVectors vectors of each, which stay in registers.
@@ -227,11 +236,11 @@ HWY_INLINE void ForGroups(int64_t groups, const F& f) {
 }
 
 template <typename T>
-void DotRowsOf(const float* q, int64_t groups, const T* rows, int64_t num_rows, int64_t stride,
-               int64_t width, float* scores, int64_t score_stride) {
+void DotRowsOf(const float* q, int64_t groups, const T* rows, const T* next, int64_t num_rows,
+               int64_t stride, int64_t width, float* scores, int64_t score_stride) {
   ForGroups(groups, [&](auto together, int64_t g) {
-    DotGroups<together()>(q + g * width, rows, num_rows, stride, width, scores + g * score_stride,
-                          score_stride);
+    DotGroups<together()>(q + g * width, rows, next, num_rows, stride, width,
+                          scores + g * score_stride, score_stride);
   });
 }
 
@@ -244,14 +253,14 @@ void WeightedRowsOf(const float* weights, int64_t weight_stride, int64_t groups,
   });
 }
 
-void DotRows(const float* q, int64_t groups, const void* rows, bool bf16, int64_t num_rows,
-             int64_t stride, int64_t width, float* scores, int64_t score_stride) {
+void DotRows(const float* q, int64_t groups, const void* rows, const void* next, bool bf16,
+             int64_t num_rows, int64_t stride, int64_t width, float* scores, int64_t score_stride) {
   if (bf16) {
-    DotRowsOf(q, groups, static_cast<const uint16_t*>(rows), num_rows, stride, width, scores,
-              score_stride);
+    DotRowsOf(q, groups, static_cast<const uint16_t*>(rows), static_cast<const uint16_t*>(next),
+              num_rows, stride, width, scores, score_stride);
   } else {
-    DotRowsOf(q, groups, static_cast<const float*>(rows), num_rows, stride, width, scores,
-              score_stride);
+    DotRowsOf(q, groups, static_cast<const float*>(rows), static_cast<const float*>(next), num_rows,
+              stride, width, scores, score_stride);
   }
 }
 
@@ -300,10 +309,10 @@ void SoftmaxGradient(const ScoreRow& row, float log_sum_exp, float delta, float*
 void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16) {
   HWY_DYNAMIC_DISPATCH(Scale)(in, n, factor, out, to_bf16);
 }
-void DotRows(const float* q, int64_t groups, const void* rows, bool bf16, int64_t num_rows,
-             int64_t stride, int64_t width, float* scores, int64_t score_stride) {
+void DotRows(const float* q, int64_t groups, const void* rows, const void* next, bool bf16,
+             int64_t num_rows, int64_t stride, int64_t width, float* scores, int64_t score_stride) {
   HWY_DYNAMIC_DISPATCH(DotRows)
-  (q, groups, rows, bf16, num_rows, stride, width, scores, score_stride);
+  (q, groups, rows, next, bf16, num_rows, stride, width, scores, score_stride);
 }
 void WeightedRows(const float* weights, int64_t weight_stride, int64_t groups, const void* rows,
                   bool bf16, int64_t num_rows, int64_t stride, int64_t width, float* out) {

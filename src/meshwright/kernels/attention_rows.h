@@ -34,10 +34,11 @@ void Scale(const float* in, int64_t n, float factor, void* out, bool to_bf16);
 // Rows of keys and values, `stride` numbers apart, are f32 or bf16.
 
 // scores[g * score_stride + i] = q[g] . row i, of `width` numbers. q holds `groups` rows of f32.
-// Scores between num_rows and the next multiple of kRowPadding may be written.
+// Scores between num_rows and the next multiple of kRowPadding may be written. Meanwhile memory is
+// asked for `next`, as many such rows that are wanted soon.
 inline constexpr int64_t kRowPadding = 16;
-void DotRows(const float* q, int64_t groups, const void* rows, bool bf16, int64_t num_rows,
-             int64_t stride, int64_t width, float* scores, int64_t score_stride);
+void DotRows(const float* q, int64_t groups, const void* rows, const void* next, bool bf16,
+             int64_t num_rows, int64_t stride, int64_t width, float* scores, int64_t score_stride);
 
 // out[g] = sum over i of weights[g * weight_stride + i] row i; `groups` rows of `width` numbers.
 void WeightedRows(const float* weights, int64_t weight_stride, int64_t groups, const void* rows,

@@ -133,7 +133,8 @@ void AttendOneByOne(const Sizes& s, Elements q, Elements k, Elements v, int64_t 
     const int64_t keys = std::min(start + token + 1, s.slots);
     const int64_t at = token * s.kv_heads * numbers;
     ConvertRow(q.At(at).data, q.narrow, numbers, wide_q, /*to_bf16=*/false);
-    DotRows(wide_q, s.groups, k.data, k.narrow, keys, s.slot_stride(), s.head_dim, scores, stride);
+    DotRows(wide_q, s.groups, k.data, v.data, k.narrow, keys, s.slot_stride(), s.head_dim, scores,
+            stride);
     for (int64_t g = 0; g < s.groups; ++g) {
       float max = -std::numeric_limits<float>::infinity();
       float* row = scores + g * stride;

@@ -5,6 +5,7 @@
 
 #include "meshwright/base/bfloat16.h"
 #include "meshwright/kernels/highway_targets.h"
+#include "meshwright/kernels/parallel_for.h"
 #include "meshwright/kernels/scratch.h"
 
 // Compiled once for each instruction set; HWY_DYNAMIC_DISPATCH takes the best that there is.
@@ -44,9 +45,7 @@ struct FloatRows {
   FloatRows From(int64_t row) const { return {data + row * stride, stride}; }
   HWY_INLINE Vec Load(int64_t row, int64_t l) const { return LoadWide(data + row * stride + l); }
   HWY_INLINE float At(int64_t row, int64_t l) const { return Widened(data[row * stride + l]); }
-  HWY_INLINE void Prefetch(int64_t row, int64_t l) const {
-    __builtin_prefetch(data + row * stride + l);
-  }
+  HWY_INLINE void Prefetch(int64_t row, int64_t l) const { PrefetchToL2(data + row * stride + l); }
 };
 
 // Rows of rhs, of int8 in blocks with scales; whole vectors lie within a block.
@@ -75,9 +74,7 @@ struct QuantizedRows {
     const int64_t at = row * stride + l;
     return static_cast<float>(data[at]) * scales[at / kQuantizedBlock];
   }
-  HWY_INLINE void Prefetch(int64_t row, int64_t l) const {
-    __builtin_prefetch(data + row * stride + l);
-  }
+  HWY_INLINE void Prefetch(int64_t row, int64_t l) const { PrefetchToL2(data + row * stride + l); }
 };
 
 // Adds the products of one row of lhs and kColumns rows of rhs, block by block: a block's sum is
@@ -182,20 +179,25 @@ void Columns(const GemmShape& s, const T* lhs, const float* packed, const Rhs& r
 template <typename F>
 void ForGroupsOfRows(int64_t m, const F& f) {
   int64_t row = 0;
-  for (; m - row >= 8; row += 8) f(std::integral_constant<int, 8>(), row);
+  for (; m - row >= kRowsTogether; row += kRowsTogether) {
+    f(std::integral_constant<int, kRowsTogether>(), row);
+  }
   if (m - row >= 4) f(std::integral_constant<int, 4>(), row), row += 4;
   if (m - row >= 2) f(std::integral_constant<int, 2>(), row), row += 2;
   if (m - row >= 1) f(std::integral_constant<int, 1>(), row);
 }
 
+// `next` columns from the first a thread probably goes on.
 template <typename T, typename Rhs, typename Out>
-void Compute(const GemmShape& s, const T* lhs, const float* packed, const Rhs& rhs, Out* out) {
+void Compute(const GemmShape& s, const T* lhs, const float* packed, const Rhs& rhs, int64_t next,
+             Out* out) {
   // Columns that a core's cache holds, so that rows beyond the first eight find them there. While
   // these are computed, memory brings the next columns.
-  const int64_t panel = s.m <= 8 ? s.n : 2 * kFewRowsColumns;
+  const int64_t panel = s.m <= kRowsTogether ? s.n : kFewRowsPanel;
   for (int64_t n = 0; n < s.n; n += panel) {
     GemmShape part = s;
     part.n = std::min(panel, s.n - n);
+    const int64_t ahead = n + panel < s.n ? panel : next - n;
     ForGroupsOfRows(s.m, [&](auto rows, int64_t row) {
       const T* of_lhs = lhs + row * s.lhs_m;
       const float* of_packed = packed + row * s.k;
@@ -204,9 +206,10 @@ void Compute(const GemmShape& s, const T* lhs, const float* packed, const Rhs& r
         Columns<rows(), 0>(part, of_lhs, of_packed, rhs.From(n), 0, to);
       } else if (s.m >= 32) {
         // Three times a third of them.
-        Columns<rows(), 1>(part, of_lhs, of_packed, rhs.From(n), panel + row / 8 % 3, to);
+        Columns<rows(), 1>(part, of_lhs, of_packed, rhs.From(n), ahead + row / kRowsTogether % 3,
+                           to);
       } else {
-        Columns<rows(), 3>(part, of_lhs, of_packed, rhs.From(n), panel, to);
+        Columns<rows(), 3>(part, of_lhs, of_packed, rhs.From(n), ahead, to);
       }
     });
   }
@@ -215,28 +218,29 @@ void Compute(const GemmShape& s, const T* lhs, const float* packed, const Rhs& r
 // Calls Compute with `lhs` and `out` as they are.
 template <typename Rhs>
 void ComputeOf(const GemmShape& s, const void* lhs, const float* packed, const Rhs& rhs,
-               void* out) {
+               int64_t next, void* out) {
   if (s.in == DType::kF32) {
-    Compute(s, static_cast<const float*>(lhs), packed, rhs, static_cast<float*>(out));
+    Compute(s, static_cast<const float*>(lhs), packed, rhs, next, static_cast<float*>(out));
   } else if (s.out == DType::kF32) {
-    Compute(s, static_cast<const uint16_t*>(lhs), packed, rhs, static_cast<float*>(out));
+    Compute(s, static_cast<const uint16_t*>(lhs), packed, rhs, next, static_cast<float*>(out));
   } else {
-    Compute(s, static_cast<const uint16_t*>(lhs), packed, rhs, static_cast<uint16_t*>(out));
+    Compute(s, static_cast<const uint16_t*>(lhs), packed, rhs, next, static_cast<uint16_t*>(out));
   }
 }
 
 void ComputeAny(const GemmShape& s, const void* lhs, const float* packed, const void* rhs,
-                void* out) {
+                int64_t next, void* out) {
   if (s.in == DType::kF32) {
-    ComputeOf(s, lhs, packed, FloatRows<float>{static_cast<const float*>(rhs), s.rhs_n}, out);
+    ComputeOf(s, lhs, packed, FloatRows<float>{static_cast<const float*>(rhs), s.rhs_n}, next, out);
   } else {
-    ComputeOf(s, lhs, packed, FloatRows<uint16_t>{static_cast<const uint16_t*>(rhs), s.rhs_n}, out);
+    ComputeOf(s, lhs, packed, FloatRows<uint16_t>{static_cast<const uint16_t*>(rhs), s.rhs_n}, next,
+              out);
   }
 }
 
 void ComputeQuantized(const GemmShape& s, const void* lhs, const float* packed, const int8_t* data,
-                      const float* scales, void* out) {
-  ComputeOf(s, lhs, packed, QuantizedRows{data, scales, s.rhs_n}, out);
+                      const float* scales, int64_t next, void* out) {
+  ComputeOf(s, lhs, packed, QuantizedRows{data, scales, s.rhs_n}, next, out);
 }
 
 void DequantizeAny(const int8_t* data, const float* scales, int64_t n, void* out, bool to_bf16) {
@@ -252,10 +256,10 @@ void DequantizeAny(const int8_t* data, const float* scales, int64_t n, void* out
   }
 }
 
-void PackAny(const GemmShape& s, const void* lhs, float* packed) {
+void PackAny(const GemmShape& s, const void* lhs, int64_t first, int64_t rows, float* packed) {
   const auto pack = [&](const auto* from) {
-    ForGroupsOfRows(s.m, [&](auto rows, int64_t row) {
-      Pack<rows()>(from + row * s.lhs_m, s.lhs_m, s.k, packed + row * s.k);
+    ForGroupsOfRows(rows, [&](auto together, int64_t row) {
+      Pack<together()>(from + (first + row) * s.lhs_m, s.lhs_m, s.k, packed + (first + row) * s.k);
     });
   };
   if (s.in == DType::kF32) {
@@ -281,36 +285,47 @@ bool IsOfFewRows(const GemmShape& s) {
          s.rhs_k == 1 && !s.accumulate;
 }
 
-PackedRows::PackedRows(const GemmShape& shape, const void* lhs) : lhs_(lhs) {
-  if (shape.m == 1 && shape.in == DType::kF32) {
-    packed_ = static_cast<const float*>(lhs);
-    return;
-  }
+PackedRows::PackedRows(const GemmShape& shape, const void* lhs, xla::ffi::ThreadPool* pool)
+    : lhs_(lhs), packed_(static_cast<const float*>(lhs)) {
+  if (shape.m == 1 && shape.in == DType::kF32) return;  // as it has to be
   thread_local Aligned<float> scratch;
   float* const packed = scratch.Get(shape.m * shape.k);
-  HWY_DYNAMIC_DISPATCH(PackAny)(shape, lhs, packed);
+  // Rows that Block takes together.
+  const auto pack = [&](int64_t part) {
+    const int64_t first = part * kRowsTogether;
+    HWY_DYNAMIC_DISPATCH(PackAny)
+    (shape, lhs, first, std::min(kRowsTogether, shape.m - first), packed);
+  };
+  const int64_t parts = (shape.m + kRowsTogether - 1) / kRowsTogether;
+  if (pool != nullptr) {
+    ParallelFor(*pool, parts, pack);
+  } else {
+    for (int64_t part = 0; part < parts; ++part) pack(part);
+  }
   packed_ = packed;
 }
 
-void FewRows(const GemmShape& shape, const PackedRows& lhs, const void* rhs, void* out) {
-  HWY_DYNAMIC_DISPATCH(ComputeAny)(shape, lhs.lhs(), lhs.packed(), rhs, out);
+void FewRows(const GemmShape& shape, const PackedRows& lhs, const void* rhs, int64_t next,
+             void* out) {
+  HWY_DYNAMIC_DISPATCH(ComputeAny)(shape, lhs.lhs(), lhs.packed(), rhs, next, out);
 }
 
 void FewRowsQuantized(const GemmShape& shape, const PackedRows& lhs, const int8_t* data,
-                      const float* scales, void* out) {
-  HWY_DYNAMIC_DISPATCH(ComputeQuantized)(shape, lhs.lhs(), lhs.packed(), data, scales, out);
+                      const float* scales, int64_t next, void* out) {
+  HWY_DYNAMIC_DISPATCH(ComputeQuantized)(shape, lhs.lhs(), lhs.packed(), data, scales, next, out);
 }
 
 void Dequantize(const int8_t* data, const float* scales, int64_t n, void* out, bool to_bf16) {
   HWY_DYNAMIC_DISPATCH(DequantizeAny)(data, scales, n, out, to_bf16);
 }
 
-int64_t FewRowsTaskColumns(double microseconds, int64_t n) {
+int64_t FewRowsTaskColumns(const GemmShape& shape, double microseconds) {
   constexpr int64_t kMost = 64;
-  const int64_t smallest_tasks = (n + kFewRowsColumns - 1) / kFewRowsColumns;
+  const int64_t together = shape.m <= kRowsTogether ? kFewRowsColumns : kFewRowsPanel;
+  const int64_t smallest_tasks = (shape.n + together - 1) / together;
   const int64_t tasks = std::clamp<int64_t>(static_cast<int64_t>(microseconds / kFewRowsTask), 1,
                                             std::min(kMost, smallest_tasks));
-  return (smallest_tasks + tasks - 1) / tasks * kFewRowsColumns;
+  return (smallest_tasks + tasks - 1) / tasks * together;
 }
 
 }  // namespace mw::kernels

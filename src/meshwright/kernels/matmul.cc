@@ -85,7 +85,7 @@ Tiles TilesOf(const GemmShape& s) {
 // are tiny.
 Tiles TilesOfFewRows(const GemmShape& s) {
   const double whole = std::max(ArithmeticTime(s), ReadTime(s, s.k * s.n, true));
-  Tiles tiles{.m = s.m, .n = FewRowsTaskColumns(whole, s.n), .rows = 1};
+  Tiles tiles{.m = s.m, .n = FewRowsTaskColumns(s, whole), .rows = 1};
   tiles.columns = CeilDiv(s.n, tiles.n);
   if (tiles.columns == 1) {
     tiles.matrices_together = std::max<int64_t>(1, static_cast<int64_t>(kFewRowsTask / whole));
@@ -149,7 +149,7 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
   const auto* rhs_data = static_cast<const char*>(rhs.untyped_data());
   auto* out_data = static_cast<char*>(out->untyped_data());
   std::optional<PackedRows> shared;
-  if (few_rows && matrices == 1) shared.emplace(shape, lhs_data);
+  if (few_rows && matrices == 1) shared.emplace(shape, lhs_data, &pool);
   const auto compute = [&](int64_t matrix, int64_t row, int64_t column) {
     int64_t lhs_at = row * shape.lhs_m, rhs_at = column * shape.rhs_n,
             out_at = row * shape.out_m + column;
@@ -166,7 +166,8 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
     const char* const columns = rhs_data + rhs_at * in_bytes;
     char* const to = out_data + out_at * out_bytes;
     if (few_rows) {
-      FewRows(tile, shared ? *shared : PackedRows(tile, rows), columns, to);
+      FewRows(tile, shared ? *shared : PackedRows(tile, rows), columns,
+              pool.num_threads() * tiles.n, to);
     } else {
       Gemm(tile, rows, columns, to);
     }

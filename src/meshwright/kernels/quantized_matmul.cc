@@ -26,14 +26,14 @@ double TimeOf(const GemmShape& s) {
 
 void MultiplyFewRows(ffi::ThreadPool& pool, const GemmShape& shape, const void* x,
                      const int8_t* data, const float* scales, char* out, int64_t out_bytes) {
-  const PackedRows rows(shape, x);
-  const int64_t columns = FewRowsTaskColumns(TimeOf(shape), shape.n);
+  const PackedRows rows(shape, x, &pool);
+  const int64_t columns = FewRowsTaskColumns(shape, TimeOf(shape));
   ParallelFor(pool, (shape.n + columns - 1) / columns, [&](int64_t task) {
     GemmShape part = shape;
     const int64_t first = task * columns;
     part.n = std::min(columns, shape.n - first);
     FewRowsQuantized(part, rows, data + first * shape.k, scales + first * shape.k / kQuantizedBlock,
-                     out + first * out_bytes);
+                     pool.num_threads() * columns, out + first * out_bytes);
   });
 }
 

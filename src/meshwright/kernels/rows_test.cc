@@ -75,7 +75,7 @@ class WithNumbers : public Base {
       std::vector<Out> out(static_cast<size_t>(s.m * s.n));
       ASSERT_TRUE(!few_rows || IsOfFewRows(s));
       if (few_rows) {
-        FewRows(s, PackedRows(s, lhs.data()), rhs.data(), out.data());
+        FewRows(s, PackedRows(s, lhs.data()), rhs.data(), s.n, out.data());
       } else {
         gemm(s, lhs.data(), rhs.data(), out.data());
       }
@@ -114,7 +114,7 @@ class WithNumbers : public Base {
         return static_cast<double>(data[i]) * scales[i / kQuantizedBlock];
       };
       std::vector<Out> out(static_cast<size_t>(m * n));
-      FewRowsQuantized(s, PackedRows(s, lhs.data()), data.data(), scales.data(), out.data());
+      FewRowsQuantized(s, PackedRows(s, lhs.data()), data.data(), scales.data(), n, out.data());
       for (int64_t i = 0; i < m; ++i) {
         for (int64_t j = 0; j < n; ++j) {
           double sum = 0;
@@ -144,7 +144,8 @@ class WithNumbers : public Base {
       const std::vector<float> q = Numbers<float>(groups * width);
       const auto scores = hwy::AllocateAligned<float>(groups * score_stride);
       const bool bf16 = sizeof(T) == 2;
-      DotRows(q.data(), groups, keys.data(), bf16, rows, stride, width, scores.get(), score_stride);
+      DotRows(q.data(), groups, keys.data(), keys.data(), bf16, rows, stride, width, scores.get(),
+              score_stride);
       std::vector<float> out(static_cast<size_t>(groups * width));
       WeightedRows(scores.get(), score_stride, groups, keys.data(), bf16, rows, stride, width,
                    out.data());

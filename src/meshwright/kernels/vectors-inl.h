@@ -20,6 +20,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F32 = hn::ScalableTag<float>;
 using Vec = hn::Vec<F32>;
 
+// Asks memory for a line that is wanted soon, into the second cache: the first one is full of what
+// is being computed, and has fewer lines on their way at a time.
+HWY_INLINE void PrefetchToL2(const void* line) {
+  __builtin_prefetch(line, /*rw=*/0, /*locality=*/2);
+}
+
 // The bits of v in bf16, in the upper halves. Rounds to nearest even, as every conversion to bf16
 // does; NaN stays NaN.
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<F32>> NarrowBits(Vec v) {
