@@ -119,10 +119,9 @@ autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
                                forward_batch, forward_carried));
   const std::vector<int> wrt(params.trained.begin(), params.trained.end());
   // On a mesh a gradient that is not whole is exchanged on its way to the accumulator.
-  if (!options.mesh.partition.mesh.empty()) {
-    return autodiff::BuildGradient(g, forward, arguments, wrt, kLossSum, accumulators,
-                                   autodiff::Accumulate::kWhole);
-  }
+  const autodiff::Accumulate accumulate = options.mesh.partition.mesh.empty()
+                                              ? autodiff::Accumulate::kEachUse
+                                              : autodiff::Accumulate::kWhole;
   Graph backward;
   std::vector<Value> outer = arguments, own_arguments, own_accumulators(accumulators.size());
   for (const Value& v : arguments) {
@@ -134,9 +133,8 @@ autodiff::GradientResult BuildMicroBatch(Graph& g, const models::Model& model,
     own_accumulators[i] = backward.AddParameter(TensorType(v.dtype(), v.dims()), "accumulator");
     outer.push_back(v);
   }
-  autodiff::GradientResult result =
-      autodiff::BuildGradient(backward, forward, own_arguments, wrt, kLossSum, own_accumulators,
-                              autodiff::Accumulate::kEachUse);
+  autodiff::GradientResult result = autodiff::BuildGradient(backward, forward, own_arguments, wrt,
+                                                            kLossSum, own_accumulators, accumulate);
   std::vector<Value> outputs = result.outputs;
   outputs.insert(outputs.end(), result.gradients.begin(), result.gradients.end());
   backward.SetOutputs(outputs);
