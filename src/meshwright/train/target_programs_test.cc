@@ -140,8 +140,9 @@ int64_t NumProducts(double z_loss, const std::string& mesh) {
 }
 
 TEST(TargetProgramsTest, TheHeadsLogitsAreComputedOnceForCrossEntropy) {
-  EXPECT_EQ(NumProducts(0, "") + 1, NumProducts(1e-4, ""));
-  EXPECT_EQ(NumProducts(0, "data=2"), NumProducts(1e-4, "data=2"));
+  for (const char* mesh : {"", "data=2", "fsdp=2"}) {
+    EXPECT_EQ(NumProducts(0, mesh) + 1, NumProducts(1e-4, mesh)) << mesh;
+  }
 }
 
 }  // namespace
