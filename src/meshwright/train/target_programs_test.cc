@@ -124,13 +124,13 @@ TEST(TargetProgramsTest, OneCpuUpdatesInPlace) {
   EXPECT_EQ(NumAdamWKernels(options, "", &all), 0);
 }
 
-// Products in the program of a micro-batch of two chunks.
+// Products in the program of a micro-batch whose head goes over chunks, on each of two devices too.
 int64_t NumProducts(double z_loss, const std::string& mesh) {
   const auto model = models::CreateModel(*models::LoadPreset("tiny-llama"));
   EXPECT_TRUE(model.ok()) << model.status();
   EngineOptions options;
   options.loss.z_loss = z_loss;
-  options.loss.head_chunk_tokens = 32;
+  options.loss.head_chunk_tokens = 16;
   MeshSettings settings;
   settings.mesh = mesh;
   options.mesh = *settings.Resolve(mesh.empty() ? 1 : 2);
