@@ -149,7 +149,6 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
   const auto* rhs_data = static_cast<const char*>(rhs.untyped_data());
   auto* out_data = static_cast<char*>(out->untyped_data());
   std::optional<PackedRows> shared;
-  if (few_rows && matrices == 1) shared.emplace(shape, lhs_data, &pool);
   const auto compute = [&](int64_t matrix, int64_t row, int64_t column) {
     int64_t lhs_at = row * shape.lhs_m, rhs_at = column * shape.rhs_n,
             out_at = row * shape.out_m + column;
@@ -175,6 +174,7 @@ ffi::Error Matmul(ffi::ThreadPool pool, ffi::AnyBuffer lhs, ffi::AnyBuffer rhs,
   const int64_t in_matrix = tiles.rows * tiles.columns;
   const int64_t together = in_matrix > 1 ? 1 : tiles.matrices_together;
   return Guarded("meshwright.matmul", [&] {
+    if (few_rows && matrices == 1) shared.emplace(shape, lhs_data, &pool);
     ParallelFor(pool, CeilDiv(matrices * in_matrix, together), [&](int64_t task) {
       const int64_t end = std::min(matrices * in_matrix, (task + 1) * together);
       for (int64_t i = task * together; i < end; ++i) {
